@@ -1,0 +1,18 @@
+# Both targets do all the set-up: a virtual environment in .venv with pinned versions, and Oncurve in it.
+PYTHON ?= python3
+
+.PHONY: train test lint
+train: .venv/ready
+	.venv/bin/oncurve train recipes/cat_and_dog.toml $(ARGS)
+
+test: .venv/ready
+	.venv/bin/python -m pytest $(ARGS)
+
+lint: .venv/ready
+	.venv/bin/ruff check . && .venv/bin/ruff format --check .
+
+.venv/ready: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	.venv/bin/python -m pip install --quiet --constraint constraints.txt torch==2.13.0
+	.venv/bin/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	touch $@

@@ -1,0 +1,47 @@
+"""Advantages: an answer's reward relative to its group. Pure functions in float64."""
+
+from typing import Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+Deviation = Literal["sample", "population", "none"]
+Baseline = Literal["mean", "leave_one_out"]
+
+
+def deviation(rewards_G: ArrayLike, std: Deviation = "sample") -> float:
+    """The group's standard deviation: `sample` divides by n-1, `population` by n. 0 for one reward or equal ones."""
+    rewards = np.asarray(rewards_G, np.float64)
+    assert rewards.ndim == 1, rewards.shape
+    if len(rewards) < 2 or np.all(rewards == rewards[0]):
+        return 0.0
+    return float(rewards.std(ddof=1 if std == "sample" else 0))
+
+
+def advantages(
+    rewards_G: ArrayLike,
+    scored_G: ArrayLike | None = None,
+    *,
+    std: Deviation = "sample",
+    baseline: Baseline = "mean",
+    eps: float = 1e-4,
+) -> NDArray[np.float64]:
+    """`(r - baseline) / (deviation + eps)` of each answer among the scored ones of its group; 0 for the others.
+
+    `baseline` is the group's mean (GRPO, arXiv 2402.03300 section 4.1.2) or the mean of the other answers (RLOO, arXiv
+    2402.14740 section 2.3). `std = "none"` does not divide at all (Dr. GRPO, arXiv 2503.20783 eq. 3). Equal rewards give
+    exactly 0, and so does a group with fewer than two scored answers.
+    """
+    rewards = np.asarray(rewards_G, np.float64)
+    assert rewards.ndim == 1, rewards.shape
+    scored = np.ones(len(rewards), bool) if scored_G is None else np.asarray(scored_G, bool)
+    assert scored.shape == rewards.shape, (scored.shape, rewards.shape)
+    result, kept = np.zeros(len(rewards)), rewards[scored]
+    count = len(kept)
+    if count < 2 or np.all(kept == kept[0]):
+        return result
+    distance = kept - kept.mean()
+    if baseline == "leave_one_out":
+        distance *= count / (count - 1)
+    result[scored] = distance if std == "none" else distance / (deviation(kept, std) + eps)
+    return result

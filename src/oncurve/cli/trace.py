@@ -1,0 +1,318 @@
+"""Follow one recorded step: every answer's reward, advantage and token losses, up to the loss that was logged."""
+
+import argparse
+import json
+import math
+import sys
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+from rich.console import Console
+from rich.padding import Padding
+from rich.table import Table
+
+from oncurve.advantage import deviation
+from oncurve.config.schema import AdvantageConfig, GrpoObjective
+from oncurve.errors import RunError
+from oncurve.record.files import to_json
+from oncurve.record.reader import RunReader
+from oncurve.record.schema import AnswerRecord
+
+TOLERANCE = 1e-5  # of the sum of absolute terms: the loss was summed in float32, here it is in float64
+Json = dict[str, Any]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("run_folder", metavar="RUN", type=Path, help="the run's folder")
+    parser.add_argument("--step", type=int, required=True, metavar="N", help="the step to follow")
+    parser.add_argument("--group", type=int, metavar="K", help="show this group only; the sums are still the step's")
+    parser.add_argument("--json", action="store_true", help="print one JSON document with every term")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Exit status 0 where the answers' losses add up to the logged loss, 1 where they do not."""
+    traced = trace(RunReader(args.run_folder), args.step)
+    adds_up = all(_adds_up(total) for total in (traced, *traced["passes"]))
+    if args.group is not None:
+        shown = [group for group in traced["groups"] if group["group"] == args.group]
+        if not shown:
+            last = len(traced["groups"]) - 1
+            raise RunError(
+                f"step {args.step} of {args.run_folder} has no group {args.group}; it has groups 0 to {last}"
+            )
+        traced["groups"] = shown
+    if args.json:
+        print(to_json(traced))
+    else:
+        _show(traced, adds_up)
+    return 0 if adds_up else 1
+
+
+def trace(reader: RunReader, step: int) -> Json:
+    """The whole step as one document. A step's loss is what its own answers add to the loss of their update.
+
+    An answer's loss in a pass is the sum over its trained tokens of weight times token loss (`oncurve.objective.grpo`,
+    in float64); a pass's is the sum over answers; the step's is the mean over passes. Raises `RunError` for a run
+    without a GRPO objective.
+    """
+    try:
+        objective = GrpoObjective.model_validate(reader.config["objective"])
+        advantage = AdvantageConfig.model_validate(reader.config["advantage"])
+    except (KeyError, ValidationError):
+        raise RunError(f"{reader.folder} is no GRPO run: trace follows runs of `oncurve train`") from None
+    rows = sorted(reader.step(step), key=lambda row: (row.group, row.answer))
+    logged = {name: value for row in reader.metrics() if row["step"] == step for name, value in row.items()}
+    answers = [_answer(row, objective) for row in rows]
+    weighted_PT = [
+        [token["passes"][index]["weighted_loss"] for answer in answers for token in answer["tokens"] if token["passes"]]
+        for index in range(max((len(row.pass_logps) for row in rows), default=0))
+    ]
+    passes = [
+        {"pass": index} | _total(logged.get(f"policy/loss/pass/{index}"), math.fsum(terms), _absolute(terms))
+        for index, terms in enumerate(weighted_PT)
+    ]
+    num_passes = max(1, len(passes))
+    total = _total(
+        logged.get("policy/loss"),
+        math.fsum(one["sum_of_answers"] for one in passes) / num_passes,
+        math.fsum(one["sum_of_absolute_terms"] for one in passes) / num_passes,
+    )
+    pairs = groupby(zip(rows, answers, strict=True), key=lambda pair: pair[0].group)
+    groups = [_group(list(members), advantage) for _, members in pairs]
+    return {"step": step, "objective": objective.model_dump(mode="json")} | total | {"passes": passes, "groups": groups}
+
+
+def _absolute(terms: list[float]) -> float:
+    return math.fsum(map(abs, terms))
+
+
+def _total(logged: float | None, summed: float, absolute: float) -> Json:
+    """`relative_difference` is to the sum of absolute terms (to 1 where all are 0); None without a logged loss."""
+    return {
+        "logged_loss": logged,
+        "sum_of_answers": summed,
+        "sum_of_absolute_terms": absolute,
+        "relative_difference": None if logged is None else abs(logged - summed) / (absolute or 1.0),
+    }
+
+
+def _adds_up(total: Json) -> bool:
+    return total["relative_difference"] is not None and total["relative_difference"] <= TOLERANCE
+
+
+def _group(members: list[tuple[AnswerRecord, Json]], advantage: AdvantageConfig) -> Json:
+    row = members[0][0]
+    rewards = [row.value for row, _ in members if row.status != "error"]
+    return {
+        "group": row.group,
+        "task_id": row.task_id,
+        "prompt": row.prompt,
+        "truth": json.loads(row.truth),
+        "images": row.images,
+        "reward_mean": math.fsum(rewards) / len(rewards) if rewards else None,
+        "reward_std": deviation(rewards, advantage.std),
+        "fingerprint": row.fingerprint,
+        "answers": [answer for _, answer in members],
+    }
+
+
+def _answer(row: AnswerRecord, objective: GrpoObjective) -> Json:
+    passes = _passes(row, objective) if row.trained else []
+    return {
+        "answer": row.answer,
+        "text": row.text,
+        "status": row.status,
+        "reward": None if row.status == "error" else row.value,
+        "parts": json.loads(row.parts),
+        "correct": row.correct,
+        "extracted": json.loads(row.extracted),
+        "reason": row.reason,
+        "evidence": row.evidence,
+        "advantage": row.advantage,
+        "weight": row.weight,
+        "loss": math.fsum(term["weighted_loss"] for terms in passes for term in terms) / max(1, len(passes)),
+        "tokens": [
+            {
+                "token": token,
+                "text": row.token_texts[index],
+                "trained": row.trained and row.mask[index],
+                "sampler_logp": row.sampler_logps[index],
+                "old_logp": row.old_logps[index] if row.old_logps else None,
+                "reference_logp": row.reference_logps[index] if row.reference_logps else None,
+                "passes": [terms[index] for terms in passes],
+            }
+            for index, token in enumerate(row.tokens)
+        ],
+    }
+
+
+def _passes(row: AnswerRecord, objective: GrpoObjective) -> list[list[Json]]:
+    """The terms of every token in every pass, as `[pass][token]`."""
+    import torch
+
+    from oncurve.objective import grpo
+
+    clip = {"clip_low": objective.clip_low, "clip_high": objective.clip_high}
+    kl = objective.kl
+    old_T = torch.tensor(row.old_logps, dtype=torch.float64)
+    reference_T = None if row.reference_logps is None else torch.tensor(row.reference_logps, dtype=torch.float64)
+    advantages_T = torch.full_like(old_T, row.advantage)
+    mask_T = torch.tensor(row.mask)
+    passes = []
+    for logps in row.pass_logps:
+        logps_T = torch.tensor(logps, dtype=torch.float64)
+        ratio_T = grpo.ratio(logps_T, old_T)
+        beta = kl.beta if kl.place == "loss" else 0.0
+        loss_T = grpo.token_loss(logps_T, old_T, advantages_T, reference_T, **clip, beta=beta, estimator=kl.estimator)
+        kl_T = (
+            [None] * len(logps)
+            if reference_T is None
+            else grpo.kl_estimate(logps_T, reference_T, kl.estimator).tolist()
+        )
+        columns = {
+            "logp": logps,
+            "ratio": ratio_T.tolist(),
+            "kl": kl_T,
+            "policy_term": grpo.policy_term(ratio_T, advantages_T, **clip).tolist(),
+            "loss": loss_T.tolist(),
+            "weighted_loss": torch.where(mask_T, row.weight * loss_T, 0.0).tolist(),
+        }
+        passes.append([dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)])
+    return passes
+
+
+def _show(traced: Json, adds_up: bool) -> None:
+    console = Console(width=None if sys.stdout.isatty() else 100, markup=False, emoji=False, highlight=False)
+    console.print(f"Step {traced['step']}", style="bold")
+    console.print(_formula(traced["objective"]), style="dim")
+    for group in traced["groups"]:
+        console.print()
+        _show_group(console, group)
+    spread = max(traced["groups"], key=lambda group: group["reward_std"], default=None)
+    if spread is not None:
+        ranked = [answer for answer in _ranked(spread) if answer["tokens"] and answer["tokens"][0]["passes"]]
+        for answer, which in zip(ranked[:1] + ranked[1:][-1:], ("best", "worst"), strict=False):
+            console.print()
+            _show_tokens(console, answer, f"Tokens of the {which} answer of group {spread['group']}")
+        if len(traced["groups"]) > 1:
+            console.print("  --group K shows the tokens of another group, --json those of all", style="dim")
+    console.print()
+    _show_sums(console, traced)
+    if traced["logged_loss"] is None:
+        console.print("✗ metrics.jsonl has no finite policy/loss for this step, so there is nothing to compare with")
+    elif adds_up:
+        console.print(
+            f"✓ the answers' losses add up to the logged loss, to {TOLERANCE:g} of the absolute terms", style="green"
+        )
+    else:
+        console.print(
+            f"✗ the answers' losses miss the logged loss by more than {TOLERANCE:g} of the absolute terms", style="red"
+        )
+
+
+def _formula(objective: Json) -> str:
+    kl = objective["kl"]
+    in_loss = kl["beta"] and kl["place"] == "loss"
+    return (
+        f"token loss = -min(ratio A, clip(ratio, {1 - objective['clip_low']:g}, {1 + objective['clip_high']:g}) A)"
+        + (f" + {kl['beta']:g} KL ({kl['estimator']})" if in_loss else "")
+        + f"\nanswer's loss = weight x sum over its trained tokens; the weight makes the {objective['reduction']}"
+    )
+
+
+def _ranked(group: Json) -> list[Json]:
+    """Best first; answers without a reward last."""
+    return sorted(group["answers"], key=lambda answer: (answer["reward"] is None, -(answer["reward"] or 0)))
+
+
+def _table(*columns: str, left: tuple[str, ...]) -> Table:
+    table = Table(box=None, padding=(0, 1), collapse_padding=True, pad_edge=False, header_style="bold")
+    for column in columns:
+        words = column in left
+        table.add_column(column, justify="left" if words else "right", no_wrap=not words, overflow="fold")
+    return table
+
+
+def _show_group(console: Console, group: Json) -> None:
+    mean = "none" if group["reward_mean"] is None else f"{group['reward_mean']:.4f}"
+    console.print(f"Group {group['group']}  {group['task_id']}", style="bold cyan")
+    console.print(f"  prompt  {group['prompt']}")
+    console.print(f"  truth   {_plain(group['truth'])}")
+    console.print(f"  reward  mean {mean}, deviation {group['reward_std']:.4f}")
+    parts = list(dict.fromkeys(name for answer in group["answers"] for name in answer["parts"]))
+    table = _table("#", "text", "box", *parts, "reward", "advantage", "loss", left=("text", "box"))
+    for answer in _ranked(group):
+        scored = answer["status"] == "scored"
+        table.add_row(
+            str(answer["answer"]),
+            answer["text"],
+            _plain(answer["extracted"]) if scored else f"{answer['status']}: {answer['reason']}",
+            *(_number(answer["parts"].get(name), 3) for name in parts),
+            _number(answer["reward"], 4),
+            f"{answer['advantage']:+.4f}",
+            f"{answer['loss']:+.6f}",
+            style=None if scored else "yellow",
+        )
+    console.print(Padding(table, (0, 0, 0, 2)))
+
+
+def _show_tokens(console: Console, answer: Json, title: str) -> None:
+    console.print(
+        f"{title}: #{answer['answer']}, A = {answer['advantage']:+.4f}, weight = {answer['weight']:.6g}", style="bold"
+    )
+    has_reference = answer["tokens"][0]["reference_logp"] is not None
+    reference, kl = (["reference"], ["KL"]) if has_reference else ([], [])
+    table = _table(
+        "token", "old", *reference, "pass", "logp", "ratio", *kl, "policy term", "loss", "x weight", left=("token",)
+    )
+    for token in answer["tokens"]:
+        before = [token["text"].replace("\n", "\\n"), _number(token["old_logp"], 4)]
+        before += [_number(token["reference_logp"], 4) for _ in reference]
+        for index, term in enumerate(token["passes"]):
+            table.add_row(
+                *(before if index == 0 else [""] * len(before)),
+                str(index),
+                _number(term["logp"], 4),
+                _number(term["ratio"], 5),
+                *(_number(term["kl"], 6) for _ in kl),
+                _number(term["policy_term"], 5),
+                _number(term["loss"], 5),
+                _number(term["weighted_loss"], 8),
+                style=None if token["trained"] else "dim",
+            )
+    console.print(Padding(table, (0, 0, 0, 2)))
+    num_passes = len(answer["tokens"][0]["passes"])
+    sums = [math.fsum(token["passes"][i]["weighted_loss"] for token in answer["tokens"]) for i in range(num_passes)]
+    each = ", ".join(f"pass {index} {value:.8f}" for index, value in enumerate(sums))
+    console.print(f"  sum of x weight: {each}, mean {answer['loss']:.8f}")
+
+
+def _show_sums(console: Console, traced: Json) -> None:
+    table = _table("", "logged", "sum of answers", "absolute terms", "relative difference", "", left=("",))
+    step = traced | {"pass": None}
+    for total in (*traced["passes"], step):
+        table.add_row(
+            "step (mean)" if total["pass"] is None else f"pass {total['pass']}",
+            _number(total["logged_loss"], 9),
+            _number(total["sum_of_answers"], 9),
+            _number(total["sum_of_absolute_terms"], 9),
+            "-" if total["relative_difference"] is None else f"{total['relative_difference']:.1e}",
+            "✓" if _adds_up(total) else "✗",
+        )
+    console.print("Loss", style="bold")
+    console.print(Padding(table, (0, 0, 0, 2)))
+
+
+def _number(value: float | None, digits: int) -> str:
+    return "-" if value is None else f"{value:.{digits}f}"
+
+
+def _plain(value: Any) -> str:
+    """Short and readable: a list of numbers as they are, anything else as JSON."""
+    if isinstance(value, dict) and len(value) == 1:
+        return " ".join((*value, _plain(*value.values())))
+    if isinstance(value, list) and all(isinstance(item, int | float) for item in value):
+        return " ".join(f"{item:.4g}" for item in value)
+    return json.dumps(value)

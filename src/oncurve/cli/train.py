@@ -1,0 +1,53 @@
+"""Train a model with GRPO, as a configuration says.
+
+oncurve train recipes/cat_and_dog.toml
+oncurve train recipes/cat_and_dog.toml --name=wider --sampling.answers_per_prompt=16
+oncurve train --resume runs/cat_and_dog
+"""
+
+import argparse
+import shlex
+import sys
+from pathlib import Path
+
+TAKES_OVERRIDES = True
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("config", nargs="?", type=Path, help="a TOML file, such as recipes/cat_and_dog.toml")
+    parser.add_argument("--resume", type=Path, metavar="RUN", help="go on with a run from its last checkpoint")
+    parser.add_argument("--replace", action="store_true", help="delete the run of the same name first")
+
+
+def run(args: argparse.Namespace) -> int:
+    from oncurve.config.loader import load
+    from oncurve.config.schema import TrainConfig
+    from oncurve.errors import ConfigError
+    from oncurve.record.reader import RunReader
+
+    if bool(args.config) == bool(args.resume):
+        raise ConfigError("give either a configuration (oncurve train CONFIG) or a run to go on with (--resume RUN)")
+    if args.resume and (args.overrides or args.replace):
+        raise ConfigError("--resume goes on with the run's own configuration and takes no other options")
+    if args.resume:
+        config = TrainConfig.model_validate_json(_config_json(RunReader(args.resume)))
+    else:
+        config = load(args.config, args.overrides, TrainConfig)
+
+    from rich.console import Console
+
+    from oncurve.cli.terminal import Terminal, print_outcome
+    from oncurve.train import train
+
+    console = Console()
+    with Terminal(console) as terminal:
+        command = shlex.join(["oncurve", *sys.argv[1:]])
+        folder = train(config, command, terminal, resume=args.resume, replace=args.replace)
+    print_outcome(console, folder)
+    return 0
+
+
+def _config_json(reader) -> str:
+    import json
+
+    return json.dumps(reader.config)

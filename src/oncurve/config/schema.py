@@ -1,0 +1,250 @@
+"""What a configuration can say. Every field states its unit and default; unknown keys are refused."""
+
+from typing import Annotated, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+Positive = Annotated[int, Field(ge=1)]
+NotNegative = Annotated[int, Field(ge=0)]
+Momentum = Annotated[float, Field(ge=0, lt=1)]
+Name = Annotated[str, Field(pattern=r"^[\w][\w.-]*$")]
+Share = Annotated[float, Field(ge=0, le=1)]
+PositiveFloat = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+NotNegativeFloat = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
+class Section(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+
+class ModelConfig(Section):
+    path: str = "builtin:tiny"  # builtin:tiny, a folder (also a run's), or a hub id
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    device: str = "auto"  # auto, cpu, cuda, cuda:1, …
+    attention: Literal["sdpa", "eager"] = "sdpa"
+
+
+class ScenesData(Section):
+    """The built-in scenes; two splits never share a random stream."""
+
+    type: Literal["scenes"] = "scenes"
+    split: Literal["train", "heldout"] = "train"
+    num_scenes: Positive = 20_000
+    max_things: Annotated[int, Field(ge=1, le=4)] = 3
+    prompt: str = "box {phrase}"
+
+
+class JsonlData(Section):
+    """One object a line: `image` (a path, relative to the file), `phrase`, `box`."""
+
+    type: Literal["jsonl"]
+    path: str
+    space: Literal["unit", "thousand", "percent", "pixel_original"]  # of the file's boxes; declared, never guessed
+    order: Literal["xyxy", "xywh", "cxcywh", "yxyx"]
+    prompt: str = "box {phrase}"
+
+
+class CocoData(Section):
+    """COCO's instances JSON; a task "the <category>" wherever a category occurs once in an image."""
+
+    type: Literal["coco"]
+    path: str
+    images: str  # the folder that `file_name` is relative to
+    prompt: str = "box {phrase}"
+
+
+DataConfig = Annotated[ScenesData | JsonlData | CocoData, Field(discriminator="type")]
+
+
+class SamplingConfig(Section):
+    prompts_per_step: Positive = 16
+    answers_per_prompt: Annotated[int, Field(ge=2)] = 8
+    group_size: Annotated[int, Field(ge=2)] | None = None  # splits one prompt's answers; None: one group a prompt
+    temperature: PositiveFloat = 1.0
+    max_new_tokens: Positive = 16
+
+    @model_validator(mode="after")
+    def _divides(self) -> Self:
+        if self.group_size and self.answers_per_prompt % self.group_size:
+            divisors = [n for n in range(2, self.answers_per_prompt + 1) if self.answers_per_prompt % n == 0]
+            raise ValueError(
+                f"group_size {self.group_size} does not divide answers_per_prompt {self.answers_per_prompt}; "
+                f"allowed here: {', '.join(map(str, divisors))}, or no group_size for one group a prompt"
+            )
+        return self
+
+    @property
+    def answers_per_group(self) -> int:
+        return self.group_size or self.answers_per_prompt
+
+    @property
+    def groups_per_prompt(self) -> int:
+        return self.answers_per_prompt // self.answers_per_group
+
+
+class GroundingRules(Section):
+    """Format gate, then similarity of the box to the truth, to a power; `format_bonus` adds a part for the format."""
+
+    type: Literal["grounding"] = "grounding"
+    dialect: Literal["box01"] = "box01"
+    similarity: Literal["iou", "giou", "diou", "ciou"] = "iou"
+    power: PositiveFloat = 2.0
+    threshold: Share | None = None  # 1 at or above this similarity, 0 below; set power to 1 with it
+    format_bonus: NotNegativeFloat = 0.0
+    floor: float = 0.0  # of an answer whose format does not parse
+
+    @model_validator(mode="after")
+    def _doing_nothing_never_pays(self) -> Self:
+        if self.threshold is not None and self.power != 1:
+            raise ValueError(
+                f"threshold {self.threshold} gives 0 or 1, which power {self.power:g} leaves as it is; set power = 1.0"
+            )
+        if self.floor > self.format_bonus:
+            raise ValueError(
+                f"floor {self.floor} is above {self.format_bonus}, the least that a well-formed answer can get: "
+                "a malformed answer would pay; set floor no higher than format_bonus"
+            )
+        return self
+
+
+class AdvantageConfig(Section):
+    """`(r - baseline) / (std + eps)` in a group."""
+
+    std: Literal["sample", "population", "none"] = "sample"
+    baseline: Literal["mean", "leave_one_out"] = "mean"
+    eps: PositiveFloat = 1e-4
+
+
+class KlConfig(Section):
+    """The KL term to the frozen reference. `beta` 0 leaves the reference out altogether."""
+
+    beta: NotNegativeFloat = 0.0
+    estimator: Literal["k1", "k2", "k3"] = "k3"
+    place: Literal["loss", "reward"] = "loss"
+
+    @model_validator(mode="after")
+    def _has_a_gradient(self) -> Self:
+        if self.beta > 0 and self.place == "loss" and self.estimator == "k1":
+            raise ValueError(
+                "k1 in the loss does nothing: its gradient is 0 in expectation on-policy (arXiv 2510.01555); "
+                'use estimator = "k3" or "k2", or place = "reward"'
+            )
+        if self.beta > 0 and self.place == "reward" and self.estimator != "k1":
+            raise ValueError(f'place = "reward" takes k1, not {self.estimator}; set estimator = "k1"')
+        return self
+
+
+class GrpoObjective(Section):
+    """GRPO, arXiv 2402.03300 eq. 3, with the clip range of either side on its own (DAPO, arXiv 2503.14476 eq. 10)."""
+
+    type: Literal["grpo"] = "grpo"
+    clip_low: Annotated[float, Field(gt=0, lt=1)] = 0.2
+    clip_high: PositiveFloat = 0.2
+    kl: KlConfig = KlConfig()
+    reduction: Literal["sequence_mean", "group_mean", "token_mean", "constant"] = "sequence_mean"
+    passes: Positive = 1  # optimizer steps over the same answers
+
+
+class OptimizerConfig(Section):
+    """The rate warms up linearly, then follows the schedule to `final_share` of itself."""
+
+    type: Literal["adamw", "muon"] = "adamw"
+    learning_rate: PositiveFloat = 3e-4
+    betas: tuple[Momentum, Momentum] = (0.9, 0.99)
+    weight_decay: NotNegativeFloat = 0.0
+    warmup_updates: NotNegative = 10
+    schedule: Literal["constant", "linear", "cosine"] = "constant"
+    final_share: Share = 0.0
+    max_grad_norm: PositiveFloat = 1.0
+
+    @field_validator("betas", mode="before")
+    @classmethod
+    def _pair(cls, value: object) -> object:
+        return tuple(value) if isinstance(value, list) else value  # TOML has no tuples
+
+
+class EvaluateConfig(Section):
+    every_steps: NotNegative = 50  # 0: only before and after
+    num_tasks: Positive = 500
+    num_probes: NotNegative = 8
+    batch_size: Positive = 64
+
+
+class CheckpointConfig(Section):
+    every_steps: NotNegative = 50  # 0: only at the end
+    keep_last: Positive = 2
+
+
+class TrainConfig(Section):
+    """`oncurve train`."""
+
+    name: Name = "run"  # of the run's folder
+    runs_folder: str = "runs"
+    seed: NotNegative = 0
+    num_steps: Positive = 200
+    accumulate_steps: Positive = 1  # steps whose gradients make one update
+    micro_batch_tokens: Positive = 16_384  # tokens of one forward and backward
+    model: ModelConfig = ModelConfig()
+    data: DataConfig = ScenesData()
+    heldout: DataConfig = ScenesData(split="heldout", num_scenes=2_000)
+    sampling: SamplingConfig = SamplingConfig()
+    reward: GroundingRules = GroundingRules()
+    advantage: AdvantageConfig = AdvantageConfig()
+    objective: GrpoObjective = GrpoObjective()
+    optimizer: OptimizerConfig = OptimizerConfig()
+    evaluate: EvaluateConfig = EvaluateConfig()
+    checkpoint: CheckpointConfig = CheckpointConfig()
+
+    @model_validator(mode="after")
+    def _held_out_is_held_out(self) -> Self:
+        if self.heldout == self.data:
+            raise ValueError("heldout is the same data set as data: the evaluation would be on what was trained on")
+        return self
+
+    @model_validator(mode="after")
+    def _updates_are_whole(self) -> Self:
+        if self.num_steps % self.accumulate_steps:
+            raise ValueError(
+                f"num_steps {self.num_steps} is no multiple of accumulate_steps {self.accumulate_steps}: the last update "
+                f"would lack steps; the next multiple is {-(-self.num_steps // self.accumulate_steps) * self.accumulate_steps}"
+            )
+        return self
+
+    @property
+    def prompts_per_update(self) -> int:
+        return self.sampling.prompts_per_step * self.accumulate_steps
+
+    @property
+    def answers_per_step(self) -> int:
+        return self.sampling.prompts_per_step * self.sampling.answers_per_prompt
+
+
+class SftStage(Section):
+    """One stage of supervised training: data, labels, and a learning rate of its own."""
+
+    name: str
+    num_updates: Positive
+    data: DataConfig = ScenesData()
+    labels: Literal["exact", "loose"] = "exact"
+    looseness: Share = 0.3  # loose labels: each side is drawn outwards by up to this share of the box's side
+    optimizer: OptimizerConfig = OptimizerConfig()
+
+
+class SftConfig(Section):
+    """`oncurve sft`."""
+
+    name: Name = "sft"
+    runs_folder: str = "runs"
+    seed: NotNegative = 0
+    batch_size: Positive = 64
+    soften_std: NotNegativeFloat = 2.0  # spread of a coordinate's target over its neighbours, in steps of 0.01; 0: none
+    stages: Annotated[tuple[SftStage, ...], Field(min_length=1)]
+    model: ModelConfig = ModelConfig()
+    heldout: DataConfig = ScenesData(split="heldout", num_scenes=2_000)
+    evaluate: EvaluateConfig = EvaluateConfig()
+    max_seconds: PositiveFloat | None = None  # stop after so many seconds of training, at the end of an update
+
+    @field_validator("stages", mode="before")
+    @classmethod
+    def _tuple(cls, value: object) -> object:
+        return tuple(value) if isinstance(value, list) else value

@@ -1,0 +1,25 @@
+"""One root for the errors that a user can cause and mend. Each says what, where, what is allowed and how to mend it."""
+
+
+class OncurveError(Exception):
+    """Bad input or a bad place to write to. The command line prints it without a traceback and exits with status 2."""
+
+
+class ConfigError(OncurveError, ValueError):
+    """One or more faults in a configuration, each with its place."""
+
+
+class DataError(OncurveError, ValueError):
+    """A data set, image or answer file that can't be used."""
+
+
+class ModelError(OncurveError, ValueError):
+    """A model that can't be loaded, or that can't do what was asked of it."""
+
+
+class RunError(OncurveError, OSError):
+    """A run folder that is missing, taken, damaged or can't be written to."""
+
+
+class MixedGroupError(OncurveError, ValueError):
+    """Answers that differ in what a group must share."""

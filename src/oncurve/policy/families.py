@@ -1,0 +1,114 @@
+"""What differs between model families in how a prompt, positions and masks are handed over."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from oncurve.policy import prefix
+from oncurve.policy.prompt import Prompt
+from oncurve.types import Task
+
+ATTENTION_LAYERS = {"full_attention", "sliding_attention"}
+TOKEN_TYPES = ("mm_token_type_ids", "token_type_ids")
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """How to call one family. `of` reads it off a loaded model's config."""
+
+    num_position_axes: int = 1
+    first_position: int = 0
+    answer_token_type: int = 0
+
+    @classmethod
+    def of(cls, config) -> "Family":
+        if config.model_type.startswith("qwen") and hasattr(config, "vision_config"):
+            return cls(num_position_axes=3)
+        if config.model_type == "paligemma":
+            return cls(first_position=1, answer_token_type=1)
+        return cls()
+
+    def why_no_shared_prefix(self, model) -> str | None:
+        """What in the model's config can't honour a mask over a shared row, or None.
+
+        Such layers raise nothing when they are handed one, so the config is asked first and a self-check follows.
+        """
+        config = model.config.get_text_config()
+        strange = sorted(set(getattr(config, "layer_types", None) or []) - ATTENTION_LAYERS)
+        if strange:
+            return f"layers of type {', '.join(strange)} carry a state that a mask can't part"
+        if getattr(model, "_is_stateful", False):
+            return f"{config.model_type} carries a state that a mask can't part"
+        if model.config.model_type in ("paligemma", "gemma3"):
+            return f"{model.config.model_type} sees parts of its prompt in both directions"
+        return None
+
+    def encode(self, model, processor, task: Task) -> Prompt:
+        """Chat template, processor and positions of a task's prompt."""
+        with_images = hasattr(processor, "image_processor")
+        messages = [
+            {
+                "role": message.role,
+                "content": [
+                    *({"type": "image", "image": image.pixels} for image in message.images),
+                    {"type": "text", "text": message.text},
+                ]
+                if with_images
+                else message.text,
+            }
+            for message in task.messages
+        ]
+        options = {"add_generation_prompt": True, "return_dict": True, "return_tensors": "pt"}
+        inputs = dict(processor.apply_chat_template(messages, tokenize=True, **options))
+        text = processor.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+        ids = inputs.pop("input_ids")
+        inputs.pop("attention_mask")
+        inputs.pop("labels", None)
+        types = {name: inputs.pop(name)[0] for name in TOKEN_TYPES if name in inputs}
+        return Prompt(
+            text=text,
+            ids=tuple(ids[0].tolist()),
+            positions=self._prompt_positions(model, ids, types, inputs),
+            token_types=types,
+            images=inputs,
+            image_hashes=tuple(image.sha256 for image in task.images),
+            model_image_sizes=_model_image_sizes(model, inputs),
+        )
+
+    def _prompt_positions(self, model, ids: Tensor, types: dict[str, Tensor], images: dict[str, Tensor]) -> Tensor:
+        if self.num_position_axes == 3 and "image_grid_thw" in images:
+            token_types = {name: values[None].to(model.device) for name, values in types.items()}
+            grid = images["image_grid_thw"].to(model.device)
+            return model.model.get_rope_index(ids.to(model.device), image_grid_thw=grid, **token_types)[0][:, 0].cpu()
+        counted = torch.arange(self.first_position, self.first_position + ids.shape[1])
+        return counted.expand(self.num_position_axes, -1)
+
+    def position_ids(self, positions: Tensor) -> Tensor:
+        """`(axes, rows, columns)` as the family takes it."""
+        return positions if self.num_position_axes > 1 else positions[0]
+
+    def shared_mask(self, model, layout: prefix.Layout) -> Tensor | dict[str, Tensor]:
+        """The mask of a batch of shared rows: one, or one for each type of layer where some have sliding windows."""
+        config = model.config.get_text_config()
+
+        def mask(window: int | None) -> Tensor:
+            seen = prefix.visible(layout, window)
+            return prefix.additive(seen, model.dtype) if config._attn_implementation == "eager" else seen
+
+        window, layer_types = getattr(config, "sliding_window", None), getattr(config, "layer_types", None)
+        if layer_types is None:
+            return mask(window)
+        if "sliding_attention" in layer_types:
+            return {"full_attention": mask(None), "sliding_attention": mask(window)}
+        return mask(None)
+
+
+def _model_image_sizes(model, images: dict[str, Tensor]) -> tuple[tuple[int, int], ...]:
+    if "image_grid_thw" in images:
+        patch = model.config.vision_config.patch_size
+        return tuple((int(w) * patch, int(h) * patch) for _, h, w in images["image_grid_thw"])
+    if "pixel_values" in images:
+        pixels = images["pixel_values"].flatten(end_dim=-4)
+        return tuple((pixels.shape[-1], pixels.shape[-2]) for _ in pixels)
+    return ()

@@ -1,0 +1,128 @@
+"""Load a policy: the built-in model, a folder (also a run's or a checkpoint's), or a hub id."""
+
+import re
+from pathlib import Path
+
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText, AutoProcessor, AutoTokenizer
+from transformers.utils import logging
+
+from oncurve.config.schema import ModelConfig
+from oncurve.errors import ModelError
+from oncurve.policy.families import Family
+from oncurve.policy.policy import Policy
+from oncurve.policy.tiny import build_untrained
+
+BUILTIN = {"builtin:tiny": Path(__file__).parent / "builtin" / "tiny"}
+UNTRAINED = "builtin:untrained"
+ANSWER_MARK = re.compile(r"box|ref|quad|loc|point|think|tool|answer", re.IGNORECASE)
+"""Special tokens of these names are part of answers in some families (Qwen-VL's `<|box_start|>`) and stay allowed."""
+
+
+def load_policy(config: ModelConfig, *, seed: int = 0) -> Policy:
+    """The policy on its device, its weights in float32, computing in `config.dtype`, without dropout.
+
+    `seed` draws the weights of `builtin:untrained` and does nothing else. Raises `ModelError` for a path that is no model
+    and no hub id, and for a model without chat template.
+    """
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    device = torch.device(
+        ("cuda" if torch.cuda.is_available() else "cpu") if config.device == "auto" else config.device
+    )
+    if config.path == UNTRAINED:
+        model, processor = build_untrained(seed)
+    else:
+        model, processor = _load(_source(config.path), config.attention)
+    model = model.to(device).eval()
+    if not getattr(processor, "chat_template", None):
+        raise ModelError(
+            f"model {config.path}: it has no chat template; save one as chat_template.jinja beside its weights"
+        )
+    tokenizer = getattr(processor, "tokenizer", processor)
+    if tokenizer.pad_token_id is None:
+        tokenizer.pad_token = tokenizer.eos_token
+    eos_ids = _eos_ids(model, tokenizer)
+    return Policy(
+        model,
+        processor,
+        Family.of(model.config),
+        eos_ids=eos_ids,
+        banned_ids=_banned_ids(model, tokenizer, eos_ids),
+        compute_dtype=getattr(torch, config.dtype),
+    )
+
+
+def save_model(policy: Policy, folder: Path) -> None:
+    """Weights and processor in Hugging Face's layout."""
+    policy.model.save_pretrained(folder)
+    policy.processor.save_pretrained(folder)
+
+
+def load_weights(policy: Policy, folder: Path) -> None:
+    """The weights that `save_model` wrote, into the policy's own model; the reference stays as it is."""
+    saved = type(policy.model).from_pretrained(folder, dtype=policy.model.dtype)
+    policy.model.load_state_dict(saved.state_dict())
+
+
+def _source(path: str) -> str:
+    """Where the model is: the newest checkpoint of a run, a checkpoint's `model`, the folder itself, or a hub id."""
+    if path.startswith("builtin:"):
+        if path not in BUILTIN:
+            raise ModelError(f"model {path}: no such built-in model; there are {', '.join([*BUILTIN, UNTRAINED])}")
+        return str(BUILTIN[path])
+    folder = Path(path)
+    if not folder.exists():
+        if re.fullmatch(r"[\w.-]+/[\w.-]+", path):
+            return path
+        raise ModelError(
+            f"model {path}: no such folder, and not of the form of a hub id (owner/name) or of builtin:tiny"
+        )
+    newest = sorted(folder.glob("checkpoints/step-*/model"))[-1:]
+    for candidate in [*newest, folder / "model", folder]:
+        if _is_model(candidate):
+            return str(candidate)
+    raise ModelError(
+        f"model {path}: neither a model's folder (config.json with a model_type) nor a run with a checkpoint in it; "
+        "a run writes its first checkpoint after checkpoint.every_steps steps and at its end"
+    )
+
+
+def _is_model(folder: Path) -> bool:
+    config = folder / "config.json"
+    return config.is_file() and '"model_type"' in config.read_text(encoding="utf-8")
+
+
+def _load(source: str, attention: str):
+    try:
+        config = AutoConfig.from_pretrained(source)
+        sees = hasattr(config, "vision_config")
+        auto = AutoModelForImageTextToText if sees else AutoModelForCausalLM
+        model = auto.from_pretrained(source, dtype=torch.float32, attn_implementation=attention)
+        processor = (AutoProcessor if sees else AutoTokenizer).from_pretrained(source)
+    except (OSError, ValueError) as error:
+        raise ModelError(f"model {source}: it can't be loaded: {error}") from error
+    return model, processor
+
+
+def _eos_ids(model, tokenizer) -> frozenset[int]:
+    """Every token that ends an answer, by the generation config and by the tokenizer."""
+    named = model.generation_config.eos_token_id
+    named = named if isinstance(named, list) else [named]
+    return frozenset(token for token in [*named, tokenizer.eos_token_id] if token is not None)
+
+
+def _banned_ids(model, tokenizer, eos_ids: frozenset[int]) -> set[int]:
+    """Structural tokens, which no answer may hold: image tokens, roles, padding; and ids beyond the tokenizer's."""
+    config = model.config
+    banned = {
+        token
+        for name, token in vars(config).items()
+        if name.endswith(("_token_id", "_token_index")) and isinstance(token, int)
+    }
+    added = tokenizer.added_tokens_decoder.items()
+    banned |= {
+        token for token, added_token in added if added_token.special and not ANSWER_MARK.search(added_token.content)
+    }
+    beyond = range(len(tokenizer), config.get_text_config().vocab_size)
+    return {token for token in banned if token >= 0} - eos_ids | set(beyond)

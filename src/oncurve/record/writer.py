@@ -1,0 +1,128 @@
+"""Writing a run folder: what is there stays readable, whatever moment the process is killed at."""
+
+import math
+import platform
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib import metadata
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pydantic import BaseModel
+
+from oncurve.errors import RunError
+from oncurve.record.files import append, numbered, put, to_json, writing
+from oncurve.record.reader import RunReader, image_file, probes_file, step_file
+from oncurve.record.schema import ARROW_SCHEMA, SCHEMA_VERSION, AnswerRecord
+from oncurve.types import TaskImage
+
+
+@dataclass(frozen=True, slots=True)
+class RunWriter:
+    """Writes the record of one run. Every method raises `RunError` where the disk does not take what it is given.
+
+    Example: `RunWriter.create(Path("runs/cat_and_dog"), config, "oncurve train recipes/cat_and_dog.toml")`.
+    """
+
+    folder: Path
+
+    @classmethod
+    def create(cls, folder: Path, config: BaseModel, command: str, *, replace: bool = False) -> "RunWriter":
+        """Start a run in a new or empty folder; `replace` deletes the run that was there, and nothing but a run."""
+        with writing(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+            if any(not path.name.startswith(".") for path in folder.iterdir()):
+                if not replace:
+                    raise RunError(
+                        f"{folder} is taken, and a run is never overwritten; go on with that run (--resume {folder}), "
+                        f"give the new one another name (--name=NEW), or delete the old one first (--replace)"
+                    )
+                _delete_run(folder)
+            for name in ("steps", "images", "probes"):
+                (folder / name).mkdir()
+        info = {
+            "schema_version": SCHEMA_VERSION,
+            "command": command,
+            "versions": {"python": platform.python_version()} | {name: _version(name) for name in ("oncurve", "torch")},
+            "started": _now(),
+            "config": config.model_dump(mode="json"),
+        }
+        put(folder / "config.json", to_json(info, indent=2).encode() + b"\n")
+        return cls(folder)
+
+    @classmethod
+    def resume(cls, folder: Path, step: int) -> "RunWriter":
+        """Go on from `step`: rows, answers, probes and checkpoints of later steps are deleted, and so are torn ones."""
+        reader = RunReader(folder)
+        for name, rows in (("metrics.jsonl", reader.metrics()), ("events.jsonl", reader.events())):
+            put(folder / name, "".join(to_json(row) + "\n" for row in rows if row["step"] <= step).encode())
+        with writing(folder):
+            for name, suffix in (("steps", ".parquet"), ("probes", ".json"), ("checkpoints", "")):
+                for number, path in numbered(folder / name, suffix).items():
+                    if number > step:
+                        _delete(path)
+            for leftover in list(folder.rglob(".*.tmp")):
+                _delete(leftover)
+        return cls(folder)
+
+    def metrics(self, step: int, values: Mapping[str, float]) -> None:
+        """Append a row to `metrics.jsonl`. Values that are not finite are left out of it and named in `nonfinite`."""
+        finite = {name: value for name, value in values.items() if math.isfinite(value)}
+        nonfinite = {name: value for name, value in values.items() if name not in finite}
+        row = {"step": step, **finite} | ({"nonfinite": nonfinite} if nonfinite else {})
+        append(self.folder / "metrics.jsonl", to_json(row))
+
+    def event(self, step: int, kind: str, **data: Any) -> None:
+        """Append something that happened, with its time in UTC, to `events.jsonl`."""
+        append(self.folder / "events.jsonl", to_json({"time": _now(), "step": step, "kind": kind, **data}))
+
+    def image(self, image: TaskImage) -> None:
+        """Keep a task's image, once, without loss."""
+        path = image_file(self.folder, image.sha256)
+        if not path.exists():
+            png = BytesIO()
+            image.pixels.save(png, "PNG", compress_level=1)
+            put(path, png.getvalue())
+
+    def step(self, step: int, rows: Sequence[AnswerRecord]) -> None:
+        """Write the answers of one step."""
+        columns = {name: [getattr(row, name) for row in rows] for name in ARROW_SCHEMA.names}
+        parquet = BytesIO()
+        pq.write_table(pa.table(columns, ARROW_SCHEMA), parquet)
+        put(step_file(self.folder, step), parquet.getvalue())
+
+    def probes(self, step: int, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Write the probes of one evaluation."""
+        put(probes_file(self.folder, step), to_json(rows, indent=1).encode() + b"\n")
+
+
+def _delete_run(folder: Path) -> None:
+    try:
+        RunReader(folder)
+    except RunError as error:
+        raise RunError(f"--replace deletes nothing but runs: {error}; choose another name (--name=NEW)") from error
+    for path in sorted(folder.iterdir(), key=lambda path: path.name == "config.json"):  # last, so that it stays a run
+        _delete(path)
+
+
+def _delete(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink()
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds")

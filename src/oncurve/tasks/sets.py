@@ -1,0 +1,166 @@
+"""Data sets: the built-in scenes, and JSONL and COCO files from disk."""
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from string import Formatter
+
+from pydantic import TypeAdapter, ValidationError
+
+from oncurve.config.schema import DataConfig, JsonlData, ScenesData, TrainConfig
+from oncurve.errors import DataError
+from oncurve.tasks.images import ImageError, open_image
+from oncurve.tasks.rows import DataRow, Rejection, place_box, read_coco, read_jsonl
+from oncurve.tasks.scenes import draw_scene, make_scene
+from oncurve.types import Box, BoxTruth, Message, Task, TaskImage
+
+FORMS = """allowed are
+  scenes:train   scenes:heldout                            built-in scenes
+  FILE.jsonl?space=pixel_original&order=xywh               spaces: unit, thousand, percent, pixel_original;
+                                                           orders: xyxy, xywh, cxcywh, yxyx
+  FILE.json?images=FOLDER                                  COCO's instances"""
+NUM_SHOWN = 3  # places of one reason, and rows in an error
+
+
+@dataclass(frozen=True, slots=True)
+class SceneTasks:
+    """The built-in scenes of one split, drawn when asked for."""
+
+    config: ScenesData
+    rejections: tuple[Rejection, ...] = ()
+
+    @property
+    def name(self) -> str:
+        return f"scenes:{self.config.split}"
+
+    def __len__(self) -> int:
+        return self.config.num_scenes
+
+    def __getitem__(self, index: int) -> Task:
+        index = range(len(self))[index]
+        scene = make_scene(self.config.split, index, self.config.max_things)
+        task_id = f"{self.name}/{index}"
+        image = TaskImage.of(draw_scene(scene), task_id)
+        return _task(task_id, image, self.config.prompt, scene.phrase, scene.box)
+
+
+@dataclass(frozen=True, slots=True)
+class DiskTasks:
+    """The usable rows of a file, in its order, and the rows that were left out. Pictures are opened when asked for."""
+
+    name: str
+    prompt: str
+    rows: tuple[tuple[DataRow, Box], ...]
+    rejections: tuple[Rejection, ...]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, index: int) -> Task:
+        row, box = self.rows[index]
+        return _task(row.id, open_image(row.image), self.prompt, row.phrase, box)
+
+
+def load_tasks(config: DataConfig) -> SceneTasks | DiskTasks:
+    """The data set that `config` names.
+
+    Every picture of a file is decoded once, so that a bad one is known before a run starts. Rows that can't be used are
+    in `rejections`. Raises `DataError` for a file that can't be read, a prompt without `{phrase}`, and a data set
+    without a usable task.
+    """
+    prompt_text(config.prompt, "the cat")
+    if isinstance(config, ScenesData):
+        return SceneTasks(config)
+    rows = list(read_jsonl(config) if isinstance(config, JsonlData) else read_coco(config))
+    paths = list(dict.fromkeys(row.image for row in rows if isinstance(row, DataRow)))
+    with ThreadPoolExecutor() as pool:
+        sizes = dict(zip(paths, pool.map(_size_px, paths), strict=True))
+    usable, rejections = [], []
+    for row in rows:
+        result = row if isinstance(row, Rejection) else _place(row, sizes[row.image])
+        if isinstance(result, Rejection):
+            rejections.append(result)
+        else:
+            usable.append((row, result))
+    if not usable:
+        shown = "".join(f"\n  {rejection.place}: {rejection.words}" for rejection in rejections[:NUM_SHOWN])
+        found = describe_rejections(rejections, 0) or "it holds no row"
+        raise DataError(f"{config.path}: no usable task: {found}{shown}")
+    return DiskTasks(Path(config.path).name, config.prompt, tuple(usable), tuple(rejections))
+
+
+def parse_data(text: str) -> DataConfig:
+    """A data set from its short form on the command line. Raises `DataError` that names the forms.
+
+    Examples: `scenes:heldout`, `photos.jsonl?space=pixel_original&order=xywh`, `instances.json?images=train2017`.
+    Behind the `?` stand the keys of the data set's configuration.
+    """
+    source, _, query = text.partition("?")
+    if source in ("scenes:train", "scenes:heldout"):
+        named = {"type": "scenes", "split": source.removeprefix("scenes:")}
+    elif source.endswith((".jsonl", ".json")):
+        named = {"type": "jsonl" if source.endswith(".jsonl") else "coco", "path": source}
+    else:
+        raise DataError(f"data {text!r}: unknown; {FORMS}")
+    pairs = [pair.partition("=")[::2] for pair in query.split("&") if pair]
+    fields = named | dict(pairs)
+    if len(fields) < len(named) + len(pairs):
+        raise DataError(f"data {text!r}: a key is given twice, or is fixed by what stands before the `?`; {FORMS}")
+    if source == "scenes:heldout":
+        fields.setdefault("num_scenes", str(TrainConfig().heldout.num_scenes))
+    try:
+        return TypeAdapter(DataConfig).validate_strings(fields)
+    except ValidationError as error:
+        faults = "; ".join(f"{fault['loc'][-1]}: {fault['msg']}" for fault in error.errors())
+        raise DataError(f"data {text!r}: {faults}; {FORMS}") from None
+
+
+def prompt_text(prompt: str, phrase: str) -> str:
+    """The message's text. Raises `DataError` where `prompt` has no `{phrase}` or another field."""
+    try:
+        fields = {name for _, name, _, _ in Formatter().parse(prompt) if name is not None}
+        if fields == {"phrase"}:
+            return prompt.format(phrase=phrase)
+        found = "no field" if not fields else ", ".join(f"{{{name}}}" for name in sorted(fields))
+    except (ValueError, LookupError) as error:
+        found = str(error)
+    raise DataError(
+        f'prompt {prompt!r}: {found}; it must hold {{phrase}}, as in "box {{phrase}}", and no other field '
+        "(a brace of the text is written twice)"
+    )
+
+
+def describe_rejections(rejections: Sequence[Rejection], num_tasks: int) -> str:
+    """What was left out of a data set with `num_tasks` usable rows, in a line; "" where nothing was.
+
+    Example: `3 of 120 rows left out: 2 image missing (photos.jsonl:4, :9), 1 outside (photos.jsonl:70)`.
+    """
+    by_reason: dict[str, list[str]] = {}
+    for rejection in rejections:
+        by_reason.setdefault(rejection.reason, []).append(rejection.place)
+    parts = []
+    for reason, places in sorted(by_reason.items(), key=lambda item: -len(item[1])):
+        shown = [places[0], *(":" + place.rpartition(":")[2] for place in places[1:NUM_SHOWN])]
+        more = ", …" if len(places) > NUM_SHOWN else ""
+        parts.append(f"{len(places)} {reason.replace('_', ' ')} ({', '.join(shown)}{more})")
+    total = num_tasks + len(rejections)
+    return f"{len(rejections)} of {total} rows left out: {', '.join(parts)}" if parts else ""
+
+
+def _task(task_id: str, image: TaskImage, prompt: str, phrase: str, box: Box) -> Task:
+    message = Message("user", prompt_text(prompt, phrase), (image,))
+    return Task(task_id, "grounding", (message,), BoxTruth(box))
+
+
+def _size_px(path: Path) -> tuple[int, int] | ImageError:
+    try:
+        return open_image(path).pixels.size
+    except ImageError as error:
+        return error
+
+
+def _place(row: DataRow, size_px: tuple[int, int] | ImageError) -> Box | Rejection:
+    if isinstance(size_px, ImageError):
+        return Rejection(row.place, size_px.reason, str(size_px))
+    return place_box(row, size_px)

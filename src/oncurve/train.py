@@ -1,0 +1,270 @@
+"""The training loop: plan, sample, grade, assemble, update, sync, evaluate, record. It reads top to bottom."""
+
+import json
+import resource
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Protocol
+
+import torch
+
+from oncurve.advantage import advantages
+from oncurve.config.schema import TrainConfig
+from oncurve.errors import RunError
+from oncurve.evaluate import Evaluation, evaluate
+from oncurve.groups.assemble import assemble
+from oncurve.groups.planner import Planner
+from oncurve.monitor.metrics import step_metrics
+from oncurve.policy.check import PrefixCheck, check_shared_prefix
+from oncurve.policy.load import load_policy, load_weights, save_model
+from oncurve.policy.policy import Policy
+from oncurve.record import checkpoint
+from oncurve.record.schema import AnswerRecord
+from oncurve.record.writer import RunWriter
+from oncurve.rewards.grader import LocalGrader
+from oncurve.rollout.local import LocalSampler
+from oncurve.sync import sync
+from oncurve.tasks.sets import load_tasks
+from oncurve.types import Batch, Group, TaskSet
+from oncurve.update import AnswerTerms, Updater
+
+
+class Reporter(Protocol):
+    """What follows a run as it goes, such as the terminal."""
+
+    def started(
+        self, config: TrainConfig, folder: Path, check: PrefixCheck, tasks: TaskSet, heldout: TaskSet
+    ) -> None: ...
+
+    def stepped(self, step: int, metrics: dict[str, float]) -> None: ...
+
+    def evaluated(self, step: int, evaluation: Evaluation) -> None: ...
+
+    def noticed(self, message: str) -> None: ...
+
+
+class Clock:
+    """Seconds by stage since the last `reset`."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+
+    @contextmanager
+    def __call__(self, stage: str) -> Iterator[None]:
+        begin = time.perf_counter()
+        yield
+        self.seconds[stage] = self.seconds.get(stage, 0.0) + time.perf_counter() - begin
+
+    def reset(self) -> None:
+        self.seconds.clear()
+
+
+def train(
+    config: TrainConfig, command: str, reporter: Reporter, *, resume: Path | None = None, replace: bool = False
+) -> Path:
+    """Run `config` to its end and return the run's folder; `resume` goes on from that run's last intact checkpoint.
+
+    Raises `DataError`, `ModelError` or `RunError` for what a user can mend.
+    """
+    tasks, heldout = load_tasks(config.data), load_tasks(config.heldout)
+    policy = load_policy(config.model, seed=config.seed)
+    if config.objective.kl.beta > 0:
+        policy.freeze_reference()
+    planner = Planner(tasks, config.sampling, config.seed)
+    sampler = LocalSampler(policy, max_new_tokens=config.sampling.max_new_tokens)
+    grader = LocalGrader(config.reward)
+    updater = Updater(policy, config)
+    check = check_shared_prefix(policy, tasks[0])
+    folder = resume or Path(config.runs_folder) / config.name
+    if resume is None:
+        writer, step = RunWriter.create(folder, config, command, replace=replace), 0
+    else:
+        writer, step = _resume(folder, policy, updater, reporter)
+    reporter.started(config, folder, check, tasks, heldout)
+    clock = Clock()
+
+    def evaluate_now() -> None:
+        with clock("evaluate"):
+            found = evaluate(
+                policy,
+                heldout,
+                num_tasks=config.evaluate.num_tasks,
+                batch_size=config.evaluate.batch_size,
+                max_new_tokens=config.sampling.max_new_tokens,
+                rules=config.reward,
+            )
+        writer.metrics(step, found.metrics | {"time/evaluate_s": clock.seconds["evaluate"]})
+        for task in found.tasks[: config.evaluate.num_probes]:
+            for image in task.images:
+                writer.image(image)
+        writer.probes(step, found.probes(config.evaluate.num_probes))
+        reporter.evaluated(step, found)
+
+    def save_now() -> None:
+        state = {"step": step, "policy_version": policy.version}
+        checkpoint.save(
+            folder, step, lambda path: _write_model(path, policy, updater), state, config.checkpoint.keep_last
+        )
+
+    if step == 0:
+        evaluate_now()
+    while step < config.num_steps:
+        first, batches, seconds = step + 1, [], []
+        for number in range(first, first + config.accumulate_steps):
+            clock.reset()
+            with clock("plan"):
+                requests = planner.plan(number)
+            with clock("sample"):
+                rollouts_PG = sampler.sample(requests, step=number, seed=config.seed)
+            with clock("grade"):
+                pairs = [
+                    (request.task, r) for request, rollouts in zip(requests, rollouts_PG, strict=True) for r in rollouts
+                ]
+                scores = iter(grader.grade(pairs))
+                scores_PG = [[next(scores) for _ in rollouts] for rollouts in rollouts_PG]
+            with clock("assemble"):
+                asked = [request.task for request in requests]
+                groups = assemble(asked, rollouts_PG, scores_PG, grader.rules, config.sampling.answers_per_group)
+                batches.append(_batch(number, groups, updater, config))
+            seconds.append(dict(clock.seconds))
+        clock.reset()
+        with clock("update"):
+            result = updater.update(batches)
+        with clock("sync"):
+            sync(policy, config.objective.passes)
+        update_seconds = dict(clock.seconds)
+        for batch, terms, losses, own_seconds in zip(batches, result.terms, result.losses, seconds, strict=True):
+            step = batch.step
+            last = step == batches[-1].step
+            metrics = step_metrics(batch) | updater.metrics(batch, terms) | _loss_metrics(losses)
+            metrics |= result.metrics if last else {}
+            with clock("record"):
+                for image in {i.sha256: i for group in batch.groups for i in group.task.images}.values():
+                    writer.image(image)
+                writer.step(step, _rows(batch, terms, policy))
+            spent = own_seconds | (update_seconds if last else {}) | {"record": clock.seconds.pop("record")}
+            metrics |= _speed_metrics(metrics, spent)
+            writer.metrics(step, metrics)
+            if metrics.get("policy/skipped_updates/count"):
+                file = f"steps/step-{step:06d}.parquet"
+                writer.event(step, "skipped_update", file=file)
+                reporter.noticed(f"step {step}: loss or gradient is not finite; the weights stay. The batch: {file}")
+            reporter.stepped(step, metrics)
+        clock.reset()
+        if _due(config.evaluate.every_steps, step, config):
+            evaluate_now()
+        if _due(config.checkpoint.every_steps, step, config):
+            save_now()
+    return folder
+
+
+def _resume(folder: Path, policy: Policy, updater: Updater, reporter: Reporter) -> tuple[RunWriter, int]:
+    found = checkpoint.latest(folder)
+    if found is None:
+        raise RunError(f"{folder}: there is no intact checkpoint to go on from; start the run anew with --replace")
+    for message in found.passed_over:
+        reporter.noticed(message)
+    load_weights(policy, found.folder / "model")
+    updater.optimizer.load_state_dict(torch.load(found.folder / "optimizer.pt", weights_only=True))
+    policy.version = found.state["policy_version"]
+    return RunWriter.resume(folder, found.step), found.step
+
+
+def _write_model(path: Path, policy: Policy, updater: Updater) -> None:
+    save_model(policy, path / "model")
+    torch.save(updater.optimizer.state_dict(), path / "optimizer.pt")
+
+
+def _batch(step: int, groups: tuple[Group, ...], updater: Updater, config: TrainConfig) -> Batch:
+    """Advantages group by group, from rewards less their KL penalty where the KL term is in the reward."""
+    kl = config.objective.kl
+    penalties = updater.kl_penalties(groups) if kl.beta > 0 and kl.place == "reward" else None
+    options = config.advantage.model_dump()
+    found = []
+    for g, group in enumerate(groups):
+        penalty = penalties[g] if penalties else [0.0] * len(group.rollouts)
+        rewards = [reward - less for reward, less in zip(group.rewards_G, penalty, strict=True)]
+        found.append(tuple(advantages(rewards, group.scored_G, **options).tolist()))
+    return Batch(step, groups, tuple(found))
+
+
+def _rows(batch: Batch, terms: Sequence[Sequence[AnswerTerms]], policy: Policy) -> list[AnswerRecord]:
+    rows = []
+    for g, (group, group_advantages, group_terms) in enumerate(
+        zip(batch.groups, batch.advantages_PG, terms, strict=True)
+    ):
+        prompt = policy.encode(group.task)
+        shared = {
+            "step": batch.step,
+            "group": g,
+            "task_id": group.task.id,
+            "kind": group.task.kind,
+            "prompt": prompt.text,
+            "images": list(prompt.image_hashes),
+            "model_image_sizes": [list(size) for size in prompt.model_image_sizes],
+            "truth": json.dumps(asdict(group.task.truth)),
+            "fingerprint": group.fingerprint,
+        }
+        answers = zip(group.rollouts, group.scores, group_advantages, group_terms, group.scored_G, strict=True)
+        for a, (rollout, score, advantage, term, scored) in enumerate(answers):
+            rows.append(
+                AnswerRecord(
+                    **shared,
+                    answer=a,
+                    index=rollout.index,
+                    text=rollout.text,
+                    tokens=list(rollout.tokens),
+                    token_texts=policy.token_texts(rollout.tokens),
+                    mask=list(rollout.mask),
+                    stop=rollout.stop,
+                    temperature=rollout.temperature,
+                    seed=rollout.seed,
+                    policy_version=rollout.policy_version,
+                    status=score.status,
+                    value=score.value,
+                    correct=score.correct,
+                    parts=json.dumps(dict(score.parts)),
+                    extracted=json.dumps(score.extracted),
+                    evidence=score.evidence,
+                    reason=score.reason,
+                    verifier=score.verifier,
+                    advantage=advantage,
+                    weight=term.weight,
+                    sampler_logps=list(rollout.logps),
+                    old_logps=term.old_logps,
+                    reference_logps=term.reference_logps,
+                    pass_logps=term.pass_logps,
+                    trained=scored,
+                )
+            )
+    return rows
+
+
+def _loss_metrics(losses: Sequence[float]) -> dict[str, float]:
+    passes = {f"policy/loss/pass/{i}": loss for i, loss in enumerate(losses)} if len(losses) > 1 else {}
+    return {"policy/loss": sum(losses) / len(losses), **passes}
+
+
+def _speed_metrics(metrics: dict[str, float], seconds: dict[str, float]) -> dict[str, float]:
+    tokens = metrics["answers/length_tokens/mean"] * metrics["answers/num"]
+    peak = torch.cuda.max_memory_allocated() if torch.cuda.is_available() else _peak_rss_bytes()
+    return {
+        "throughput/tokens_per_s": tokens / sum(seconds.values()),
+        **{f"time/{stage}_s": spent for stage, spent in seconds.items()},
+        "memory/peak_bytes": peak,
+    }
+
+
+def _peak_rss_bytes() -> int:
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024
+
+
+def _due(every_steps: int, step: int, config: TrainConfig) -> bool:
+    """At the end, and wherever the last update passed a multiple of `every_steps`."""
+    passed = bool(every_steps) and step // every_steps > (step - config.accumulate_steps) // every_steps
+    return passed or step == config.num_steps
