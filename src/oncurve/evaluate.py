@@ -18,15 +18,22 @@ NUM_RESAMPLES = 1000
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """What was asked, answered and scored. An answer that does not parse counts with an IoU of 0."""
+    """What was asked, answered and scored.
+
+    An answer that does not parse counts with an IoU of 0; one whose verifier failed counts nowhere.
+    """
 
     tasks: tuple[Task, ...]
     rollouts: tuple[Rollout, ...]
     scores: tuple[Score, ...]
 
     @property
+    def graded(self) -> tuple[Score, ...]:
+        return tuple(score for score in self.scores if score.status != "error")
+
+    @property
     def ious(self) -> np.ndarray:
-        return np.array([score.parts.get("iou", 0.0) for score in self.scores])
+        return np.array([score.parts.get("iou", 0.0) for score in self.graded])
 
     @property
     def summary(self) -> dict[str, float]:
@@ -34,14 +41,14 @@ class Evaluation:
         return {
             "mean_iou": float(self.ious.mean()),
             **{f"acc@{t}": float((self.ious >= t).mean()) for t in THRESHOLDS},
-            "valid_format": float(np.mean([score.status == "scored" for score in self.scores])),
-            "num_tasks": len(self.scores),
+            "valid_format": float(np.mean([score.status == "scored" for score in self.graded])),
+            "num_tasks": len(self.graded),
         }
 
     @property
     def intervals(self) -> dict[str, tuple[float, float]]:
         """95 % intervals: a percentile bootstrap over tasks for the mean IoU, Wilson's for the shares."""
-        summary, n = self.summary, len(self.scores)
+        summary, n = self.summary, len(self.graded)
         shares = [name for name in summary if name not in ("mean_iou", "num_tasks")]
         return {"mean_iou": bootstrap(self.ious)} | {name: wilson(summary[name], n) for name in shares}
 
@@ -72,12 +79,10 @@ class Evaluation:
         ]
 
 
-def evaluate(
-    policy, tasks: TaskSet, *, num_tasks: int, batch_size: int, max_new_tokens: int, rules: GroundingRules
-) -> Evaluation:
-    """Answer the first `num_tasks` tasks greedily and grade them."""
+def evaluate(policy, tasks: TaskSet, *, num_tasks: int, batch_size: int, max_new_tokens: int) -> Evaluation:
+    """Answer the first `num_tasks` tasks greedily and grade them by IoU, whatever the reward of training is."""
     sampler = LocalSampler(policy, max_new_tokens=max_new_tokens, batch_size=batch_size)
-    grader = LocalGrader(rules)
+    grader = LocalGrader(GroundingRules())
     asked: list[Task] = []
     answered: list[Rollout] = []
     count = min(num_tasks, len(tasks))

@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from oncurve.config.schema import GroundingRules, SftConfig, SftStage
+from oncurve.config.schema import SftConfig, SftStage
 from oncurve.evaluate import Evaluation, evaluate
 from oncurve.geometry.dialects import print_box01
 from oncurve.objective.sft import sft_loss, soft_targets
@@ -55,7 +55,6 @@ def run_sft(config: SftConfig, command: str, *, replace: bool = False, show=prin
             num_tasks=config.evaluate.num_tasks,
             batch_size=config.evaluate.batch_size,
             max_new_tokens=answer_tokens + 2,
-            rules=GroundingRules(),
         )
         writer.metrics(step, found.metrics)
         show(
@@ -69,6 +68,8 @@ def run_sft(config: SftConfig, command: str, *, replace: bool = False, show=prin
     step, seconds = 0, 0.0
     before = held_out()
     for stage in config.stages:
+        if config.max_seconds and seconds >= config.max_seconds:
+            break
         optimizer = Optimizer(policy.model, stage.optimizer, stage.num_updates)
         tasks = load_tasks(stage.data)
         stream = _in_order(tasks, f"{config.seed}/{stage.name}")

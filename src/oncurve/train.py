@@ -10,11 +10,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Protocol
 
+import numpy as np
 import torch
 
 from oncurve.advantage import advantages
 from oncurve.config.schema import TrainConfig
-from oncurve.errors import RunError
+from oncurve.errors import DataError, RunError
 from oncurve.evaluate import Evaluation, evaluate
 from oncurve.groups.assemble import assemble
 from oncurve.groups.planner import Planner
@@ -29,7 +30,7 @@ from oncurve.rewards.grader import LocalGrader
 from oncurve.rollout.local import LocalSampler
 from oncurve.sync import sync
 from oncurve.tasks.sets import load_tasks
-from oncurve.types import Batch, Group, TaskSet
+from oncurve.types import Batch, Group, Request, TaskSet
 from oncurve.update import AnswerTerms, Updater
 
 
@@ -85,6 +86,12 @@ def train(
     else:
         writer, step = _resume(folder, policy, updater, reporter)
     reporter.started(config, folder, check, tasks, heldout)
+    if step == config.num_steps:
+        reporter.noticed(f"all {step} steps of this run are done, so nothing is left to go on with")
+    elif step:
+        reporter.noticed(f"goes on after step {step}, the last checkpoint")
+    if config.heldout == config.data:
+        reporter.noticed("held-out and training tasks are the same: the evaluation shows memory, not ability")
     clock = Clock()
 
     def evaluate_now() -> None:
@@ -95,7 +102,6 @@ def train(
                 num_tasks=config.evaluate.num_tasks,
                 batch_size=config.evaluate.batch_size,
                 max_new_tokens=config.sampling.max_new_tokens,
-                rules=config.reward,
             )
         writer.metrics(step, found.metrics | {"time/evaluate_s": clock.seconds["evaluate"]})
         for task in found.tasks[: config.evaluate.num_probes]:
@@ -113,11 +119,11 @@ def train(
     if step == 0:
         evaluate_now()
     while step < config.num_steps:
-        first, batches, seconds = step + 1, [], []
+        first, batches, seconds, latencies_ms = step + 1, [], [], []
         for number in range(first, first + config.accumulate_steps):
             clock.reset()
             with clock("plan"):
-                requests = planner.plan(number)
+                requests = _that_fit(number, planner.plan(number), policy, config, writer, reporter)
             with clock("sample"):
                 rollouts_PG = sampler.sample(requests, step=number, seed=config.seed)
             with clock("grade"):
@@ -131,17 +137,20 @@ def train(
                 groups = assemble(asked, rollouts_PG, scores_PG, grader.rules, config.sampling.answers_per_group)
                 batches.append(_batch(number, groups, updater, config))
             seconds.append(dict(clock.seconds))
+            latencies_ms.append(float(np.quantile(grader.latencies_ms, 0.95)))
         clock.reset()
         with clock("update"):
             result = updater.update(batches)
         with clock("sync"):
             sync(policy, config.objective.passes)
         update_seconds = dict(clock.seconds)
-        for batch, terms, losses, own_seconds in zip(batches, result.terms, result.losses, seconds, strict=True):
+        for batch, terms, losses, own_seconds, latency_ms in zip(
+            batches, result.terms, result.losses, seconds, latencies_ms, strict=True
+        ):
             step = batch.step
             last = step == batches[-1].step
             metrics = step_metrics(batch) | updater.metrics(batch, terms) | _loss_metrics(losses)
-            metrics |= result.metrics if last else {}
+            metrics |= {"verifier/latency_ms/p95": latency_ms} | (result.metrics if last else {})
             with clock("record"):
                 for image in {i.sha256: i for group in batch.groups for i in group.task.images}.values():
                     writer.image(image)
@@ -177,6 +186,24 @@ def _resume(folder: Path, policy: Policy, updater: Updater, reporter: Reporter) 
 def _write_model(path: Path, policy: Policy, updater: Updater) -> None:
     save_model(policy, path / "model")
     torch.save(updater.optimizer.state_dict(), path / "optimizer.pt")
+
+
+def _that_fit(
+    step: int, requests: list[Request], policy: Policy, config: TrainConfig, writer: RunWriter, reporter: Reporter
+) -> list[Request]:
+    """The requests whose prompts fit into the model's context; the others are left out, counted and named."""
+    kept, fault = [], None
+    for request in requests:
+        try:
+            policy.encode(request.task, config.sampling.max_new_tokens)
+            kept.append(request)
+        except DataError as error:
+            fault = error
+            writer.event(step, "task_left_out", task_id=request.task.id, why=str(error))
+            reporter.noticed(f"left out: {error}")
+    if not kept:
+        raise fault
+    return kept
 
 
 def _batch(step: int, groups: tuple[Group, ...], updater: Updater, config: TrainConfig) -> Batch:

@@ -71,7 +71,11 @@ class Updater:
                 for (group, answer), values in zip(chunk.places, logps, strict=True):
                     terms[chunk.step][group][answer].reference_logps = values
         losses = [[0.0] * objective.passes for _ in batches]
-        metrics: dict[str, float] = {"policy/skipped_updates/count": 0}
+        oldest = min(r.policy_version for batch in batches for group in batch.groups for r in group.rollouts)
+        metrics: dict[str, float] = {
+            "policy/skipped_updates/count": 0,
+            "sampler/policy_lag/max": self.policy.version - oldest,
+        }
         for number in range(objective.passes):
             self.optimizer.zero_grad()
             for chunk in chunks:
@@ -126,7 +130,6 @@ class Updater:
                 estimator=objective.kl.estimator,
             ),
             **mismatch_metrics(over_tokens(r.logps for r, _, _ in kept), old_T),
-            "sampler/policy_lag/max": self.policy.version - min(r.policy_version for r, _, _ in kept),
             "tokens/distinct_share": self._distinct_share(batch.groups),
         }
 
@@ -183,31 +186,31 @@ class Updater:
             if not term.pass_logps:
                 term.old_logps, term.entropy = logps, entropy
             term.pass_logps.append(logps)
-        lengths = [len(term.old_logps) for term in mine]
+        like = {"dtype": found.logps_T.dtype, "device": found.logps_T.device}
+        groups = batches[chunk.step].groups
+        trained = [_rollout(groups, place).mask for place in chunk.places]
+        lengths = torch.tensor([len(mask) for mask in trained], device=like["device"])
 
         def per_token(values: Sequence[float]) -> torch.Tensor:
-            return torch.tensor(values, device=found.logps_T.device).repeat_interleave(
-                torch.tensor(lengths, device=found.logps_T.device)
-            )
+            return torch.tensor(values, **like).repeat_interleave(lengths)
 
         def joined(lists: Sequence[Sequence[float]]) -> torch.Tensor:
-            return torch.tensor([x for one in lists for x in one], device=found.logps_T.device)
+            return torch.tensor([x for one in lists for x in one], **like)
 
-        groups = batches[chunk.step].groups
-        mask_T = joined([_rollout(groups, place).mask for place in chunk.places])
-        weights_T = per_token([term.weight for term in mine]) * mask_T
+        weights_T = per_token([term.weight for term in mine]) * joined(trained)
+        kept_T = weights_T > 0  # what weighs nothing stays out: 0 times the NaN of a banned token would be NaN
         in_loss = objective.kl.beta > 0 and objective.kl.place == "loss"
         loss_T = grpo.token_loss(
-            found.logps_T,
-            joined([term.old_logps for term in mine]),
-            per_token([advantages[chunk.step][g][a] for g, a in chunk.places]),
-            joined([term.reference_logps for term in mine]) if in_loss else None,
+            found.logps_T[kept_T],
+            joined([term.old_logps for term in mine])[kept_T],
+            per_token([advantages[chunk.step][g][a] for g, a in chunk.places])[kept_T],
+            joined([term.reference_logps for term in mine])[kept_T] if in_loss else None,
             clip_low=objective.clip_low,
             clip_high=objective.clip_high,
             beta=objective.kl.beta if in_loss else 0.0,
             estimator=objective.kl.estimator,
         )
-        return (weights_T * loss_T).sum()
+        return (weights_T[kept_T] * loss_T).sum()
 
 
 def _rollout(groups: Sequence[Group], place: tuple[int, int]):

@@ -490,12 +490,14 @@ def test_a_pair_of_another_length(write, betas):
     )
 
 
-def test_a_type_without_choice(write):
+def test_a_type_that_no_member_of_the_union_has(write):
     assert one(write("[reward]\ntype = 'iou'"), schema=TrainConfig) == dedent("""\
         a.toml:2
             type = 'iou'
                    ^^^^^
-            reward.type needs "grounding"; got "iou" (text)""")
+            reward.type needs "grounding" or "python"; got "iou" (text)
+            "grounding" takes: similarity, power, threshold, format_bonus, floor
+            "python" takes: function, timeout_s, workers, floor""")
 
 
 def test_a_long_line_is_cut_around_the_caret(write):

@@ -14,17 +14,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--data", required=True, help="such as scenes:heldout, FILE.jsonl?space=…&order=… or FILE.json?images=…"
     )
-    parser.add_argument("--limit", type=_positive, default=500, help="how many tasks at the most (500)")
-    parser.add_argument("--max-new-tokens", type=_positive, default=16)
-    parser.add_argument("--batch-size", type=_positive, default=64)
+    parser.add_argument("--limit", type=whole_number, default=500, help="how many tasks at the most (500)")
+    parser.add_argument("--max-new-tokens", type=whole_number, default=16)
+    parser.add_argument("--batch-size", type=whole_number, default=64)
     parser.add_argument("--json", action="store_true", help="one JSON document and nothing else")
 
 
-def _positive(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"a whole number from 1 is needed, got {text}")
-    return value
+def whole_number(text: str) -> int:
+    """An option's value, a whole number from 1."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"a whole number from 1 is needed, got {text!r}")
+    return int(text)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -35,7 +35,7 @@ def run(args: argparse.Namespace) -> int:
     from rich.console import Console
     from rich.table import Table
 
-    from oncurve.config.schema import GroundingRules, ModelConfig
+    from oncurve.config.schema import ModelConfig
     from oncurve.evaluate import evaluate
     from oncurve.policy.load import load_policy
 
@@ -45,7 +45,6 @@ def run(args: argparse.Namespace) -> int:
         num_tasks=args.limit,
         batch_size=args.batch_size,
         max_new_tokens=args.max_new_tokens,
-        rules=GroundingRules(),
     )
     summary, intervals = evaluation.summary, evaluation.intervals
     if args.json:

@@ -78,14 +78,13 @@ def plan(config) -> dict:
 def _lines(found: dict):
     yield (
         "a step",
-        (
-            f"{found['prompts_per_step']} prompt(s) x {found['answers_per_step'] // found['prompts_per_step']} answers = "
-            f"{found['answers_per_step']} answers, in {found['groups_per_step']} group(s) of {found['group_size']}"
-        ),
+        f"{_count(found['prompts_per_step'], 'prompt')} x {found['answers_per_step'] // found['prompts_per_step']} answers "
+        f"= {found['answers_per_step']} answers, in {_count(found['groups_per_step'], 'group')} of {found['group_size']}",
     )
     yield (
         "an update",
-        f"{found['prompts_per_update']} prompt(s), {found['answers_per_update']} answers, {found['passes']} pass(es)",
+        f"{_count(found['prompts_per_update'], 'prompt')}, {found['answers_per_update']} answers, "
+        f"{_count(found['passes'], 'pass', 'passes')}",
     )
     yield (
         "the run",
@@ -109,3 +108,7 @@ def _lines(found: dict):
         "memory",
         f"about {found['memory_bytes_estimate'] / 2**30:.2f} GiB for {found['model_parameters']:,} weights (an estimate)",
     )
+
+
+def _count(number: int, one: str, many: str | None = None) -> str:
+    return f"{number:,} {one if number == 1 else many or one + 's'}"

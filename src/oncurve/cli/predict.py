@@ -7,6 +7,8 @@ import argparse
 import json
 from pathlib import Path
 
+from oncurve.cli.eval import whole_number
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("image", type=Path)
@@ -16,7 +18,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--prompt", default="box {phrase}", help="how the model is asked")
     parser.add_argument("--out", type=Path, help="write the image with the box drawn on it")
-    parser.add_argument("--max-new-tokens", type=int, default=16)
+    parser.add_argument("--max-new-tokens", type=whole_number, default=16)
     parser.add_argument("--json", action="store_true", help="one JSON document and nothing else")
 
 
@@ -60,6 +62,6 @@ def draw_box(picture, box, color: str = "#ff2d2d"):
 
     boxed = picture.copy()
     width, height = boxed.size
-    corners = [corner * side for corner, side in zip(box, (width, height, width, height), strict=True)]
+    corners = [round(at * (side - 1)) for at, side in zip(box, (width, height, width, height), strict=True)]
     ImageDraw.Draw(boxed).rectangle(corners, outline=color, width=max(1, max(boxed.size) // 150))
     return boxed

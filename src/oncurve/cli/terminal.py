@@ -14,7 +14,25 @@ from oncurve.record.reader import RunReader
 from oncurve.tasks.sets import describe_rejections
 from oncurve.types import TaskSet
 
-SHOWN_STAGES = ("sample", "grade", "update", "record")
+LINES_UNDER_A_HEADING = 20
+COLUMNS = (
+    (
+        "reward ± std",
+        13,
+        lambda m: f"{_show(m, 'reward/total/mean', '.3f')} ± {_show(m, 'reward/total/std_in_group', '.3f')}",
+    ),
+    ("no signal", 9, lambda m: _show(m, "groups/no_signal/share", ".2f")),
+    ("valid", 5, lambda m: f"{1 - m['answers/invalid/share']:.2f}"),
+    ("length", 6, lambda m: _show(m, "answers/length_tokens/mean", ".1f")),
+    ("KL", 7, lambda m: _show(m, "policy/kl_reference/mean", ".4f")),
+    ("|grad|", 6, lambda m: _show(m, "policy/grad_norm/before_clip", ".2f")),
+    ("tok/s", 6, lambda m: _show(m, "throughput/tokens_per_s", ",.0f")),
+    ("left", 5, lambda m: clock(m["left_s"])),
+    *(
+        (f"{stage} s", 8, lambda m, name=f"time/{stage}_s": _show(m, name, ".2f"))
+        for stage in ("sample", "grade", "update", "record")
+    ),
+)  # what a step's line says, the most telling first: heading, width, text
 EVALUATED = {
     "mean IoU": "eval/mean_iou/mean",
     "Acc@0.5": "eval/accuracy/mean",
@@ -37,7 +55,7 @@ class Terminal:
             TimeElapsedColumn(),
         ]
         self._bar = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
-        self._num_steps, self._first_step, self._begin = 0, None, 0.0
+        self._num_steps, self._first_step, self._begin, self._num_lines = 0, None, 0.0, 0
 
     def __enter__(self) -> "Terminal":
         self._bar.start()
@@ -58,7 +76,9 @@ class Terminal:
                 self._say(f"          {data.name}: {text}")
         self._say(
             f"a step    {s.prompts_per_step} prompts x {s.answers_per_prompt} answers = {config.answers_per_step}, "
-            f"in groups of {s.answers_per_group}; an update takes {config.accumulate_steps} step(s)"
+            f"in groups of {s.answers_per_group}; an update takes {config.accumulate_steps} step"
+            + "s"
+            * (config.accumulate_steps > 1)
         )
         if check.shared:
             self._say(
@@ -75,10 +95,16 @@ class Terminal:
             self._first_step = step
         done = step - self._first_step + 1
         left = (time.monotonic() - self._begin) / done * (self._num_steps - step)
-        self._say(step_line(step, self._num_steps, metrics, left))
+        width = self.console.width if self.console.is_terminal else None
+        if self._num_lines % LINES_UNDER_A_HEADING == 0:
+            self._say(heading(self._num_steps, width))
+        self._num_lines += 1
+        self._say(step_line(step, self._num_steps, metrics | {"left_s": left}, width))
         self._bar.update(self._task, completed=step, left=f"{clock(left)} left")
 
     def evaluated(self, step: int, evaluation: Evaluation) -> None:
+        if self._first_step is None:
+            self._begin = time.monotonic()  # the time left is of steps
         found, (low, high) = evaluation.summary, evaluation.intervals["mean_iou"]
         self._say(
             f"held out  after step {step}: mean IoU {found['mean_iou']:.3f} [{low:.3f}, {high:.3f}]  "
@@ -92,22 +118,30 @@ class Terminal:
         self.console.print(line, highlight=False, markup=False, soft_wrap=True)
 
 
-def step_line(step: int, num_steps: int, metrics: dict[str, float], left_s: float) -> str:
-    """One line that says how a step went; a dash where nothing was measured."""
+def heading(num_steps: int, width: int | None = None) -> str:
+    """The heading over `step_line`s."""
+    return _line("step", num_steps, [text for text, _, _ in COLUMNS], width)
 
-    def show(name: str, form: str, missing: str = "-") -> str:
-        return form.format(metrics[name]) if name in metrics else missing
 
-    stages = " ".join(
-        f"{stage} {metrics[f'time/{stage}_s']:.2f}" for stage in SHOWN_STAGES if f"time/{stage}_s" in metrics
-    )
-    return (
-        f"{step:>{len(str(num_steps))}}/{num_steps}  reward {show('reward/total/mean', '{:.3f}')} ± "
-        f"{show('reward/total/std_in_group', '{:.3f}')}  no signal {show('groups/no_signal/share', '{:.2f}')}  "
-        f"valid {1 - metrics['answers/invalid/share']:.2f}  len {show('answers/length_tokens/mean', '{:.1f}')}  "
-        f"KL {show('policy/kl_reference/mean', '{:.4f}')}  |g| {show('policy/grad_norm/before_clip', '{:.2f}')}  "
-        f"{show('throughput/tokens_per_s', '{:,.0f}')} tok/s  {stages} s  left {clock(left_s)}"
-    )
+def step_line(step: int, num_steps: int, metrics: dict[str, float], width: int | None = None) -> str:
+    """One line that says how a step went, a dash where nothing was measured; of `COLUMNS` those that fit into `width`.
+
+    `metrics` holds the record's names and `left_s`, the seconds left.
+    """
+    return _line(f"{step}/{num_steps}", num_steps, [show(metrics) for _, _, show in COLUMNS], width)
+
+
+def _line(first: str, num_steps: int, texts: list[str], width: int | None) -> str:
+    line = first.rjust(max(len("step"), 2 * len(str(num_steps)) + 1))
+    for text, (_, column_width, _) in zip(texts, COLUMNS, strict=True):
+        if width is not None and len(line) + 2 + column_width > width:
+            break
+        line += "  " + text.rjust(column_width)
+    return line
+
+
+def _show(metrics: dict[str, float], name: str, form: str) -> str:
+    return format(metrics[name], form) if name in metrics else "-"
 
 
 def clock(seconds: float) -> str:
@@ -119,7 +153,8 @@ def clock(seconds: float) -> str:
 
 def print_outcome(console: Console, folder: Path) -> None:
     """The table at a run's end, held-out before against after, and what to do next."""
-    rows = [row for row in RunReader(folder).metrics() if "eval/mean_iou/mean" in row]
+    reader = RunReader(folder)
+    rows = [row for row in reader.metrics() if "eval/mean_iou/mean" in row]
     before, after = rows[0], rows[-1]
     table = Table(title=f"Held out, {after['eval/accuracy/num_tasks']} tasks, greedy", title_justify="left")
     for name in ("", f"before (step {before['step']})", f"after (step {after['step']})", "change"):
@@ -128,10 +163,11 @@ def print_outcome(console: Console, folder: Path) -> None:
         change = after[name] - before[name]
         table.add_row(label, f"{before[name]:.3f}", f"{after[name]:.3f}", f"{change:+.3f}")
     console.print(table)
-    last = max(row["step"] for row in rows)
+    steps = reader.steps()  # none after supervised training
+    train = f"oncurve train recipes/cat_and_dog.toml --model.path={folder}"
     for text in (
         f"run folder  {folder}",
-        "next        " + f"oncurve trace {folder} --step {max(1, last)}",
+        "next        " + (f"oncurve trace {folder} --step {steps[-1]}" if steps else train),
         "            " + f"oncurve eval {folder} --data scenes:heldout",
         "            " + f'oncurve predict IMAGE "the cat" --model {folder} --out boxed.png',
     ):

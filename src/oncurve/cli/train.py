@@ -6,6 +6,7 @@ oncurve train --resume runs/cat_and_dog
 """
 
 import argparse
+import json
 import shlex
 import sys
 from pathlib import Path
@@ -23,16 +24,12 @@ def run(args: argparse.Namespace) -> int:
     from oncurve.config.loader import load
     from oncurve.config.schema import TrainConfig
     from oncurve.errors import ConfigError
-    from oncurve.record.reader import RunReader
 
     if bool(args.config) == bool(args.resume):
         raise ConfigError("give either a configuration (oncurve train CONFIG) or a run to go on with (--resume RUN)")
     if args.resume and (args.overrides or args.replace):
         raise ConfigError("--resume goes on with the run's own configuration and takes no other options")
-    if args.resume:
-        config = TrainConfig.model_validate_json(_config_json(RunReader(args.resume)))
-    else:
-        config = load(args.config, args.overrides, TrainConfig)
+    config = _config_of(args.resume) if args.resume else load(args.config, args.overrides, TrainConfig)
 
     from rich.console import Console
 
@@ -47,7 +44,19 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _config_json(reader) -> str:
-    import json
+def _config_of(run_folder: Path):
+    """The configuration that a run of `oncurve train` was started with. Raises `RunError` for any other folder."""
+    from pydantic import ValidationError
 
-    return json.dumps(reader.config)
+    from oncurve.config.schema import TrainConfig
+    from oncurve.errors import RunError
+    from oncurve.record.reader import RunReader
+
+    try:
+        return TrainConfig.model_validate_json(json.dumps(RunReader(run_folder).config))
+    except ValidationError as error:
+        where = ".".join(map(str, error.errors()[0]["loc"])) or "the top"
+        raise RunError(
+            f"{run_folder} is no run that `oncurve train` can go on with: in its config.json, at {where}: "
+            f"{error.errors()[0]['msg']}"
+        ) from None

@@ -1,13 +1,24 @@
 """What a configuration can say. Every field states its unit and default; unknown keys are refused."""
 
+import re
 from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
 
 Positive = Annotated[int, Field(ge=1)]
 NotNegative = Annotated[int, Field(ge=0)]
 Momentum = Annotated[float, Field(ge=0, lt=1)]
-Name = Annotated[str, Field(pattern=r"^[\w][\w.-]*$")]
+
+
+def _is_name(name: str) -> str:
+    if not re.fullmatch(r"\w[\w.-]*", name):
+        raise ValueError(
+            f"name is one folder's name of letters, digits, _, - and . (runs_folder says where it stands); got {name}"
+        )
+    return name
+
+
+Name = Annotated[str, AfterValidator(_is_name)]
 Share = Annotated[float, Field(ge=0, le=1)]
 PositiveFloat = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NotNegativeFloat = Annotated[float, Field(ge=0, allow_inf_nan=False)]
@@ -20,8 +31,15 @@ class Section(BaseModel):
 class ModelConfig(Section):
     path: str = "builtin:tiny"  # builtin:tiny, a folder (also a run's), or a hub id
     dtype: Literal["float32", "bfloat16"] = "float32"
-    device: str = "auto"  # auto, cpu, cuda, cuda:1, …
+    device: str = "auto"
     attention: Literal["sdpa", "eager"] = "sdpa"
+
+    @field_validator("device")
+    @classmethod
+    def _known(cls, device: str) -> str:
+        if not re.fullmatch(r"auto|cpu|mps|cuda(:[0-9]+)?", device):
+            raise ValueError(f"device is auto, cpu, mps, cuda or cuda:NUMBER; got {device}")
+        return device
 
 
 class ScenesData(Section):
@@ -107,6 +125,31 @@ class GroundingRules(Section):
         return self
 
 
+class PythonRules(Section):
+    """A reward function of the user's own: `score(task: dict, text: str) -> float | dict` (`docs/rewards.md`)."""
+
+    type: Literal["python"]
+    function: str  # "FILE.py:NAME", the file relative to the working directory, or "PACKAGE.MODULE:NAME"
+    timeout_s: PositiveFloat = 5.0  # of one answer; then its worker is killed
+    workers: Positive = 2  # processes
+    floor: float = 0.0  # of an answer that the function calls invalid
+
+    @field_validator("function")
+    @classmethod
+    def _names_a_function(cls, value: str) -> str:
+        home, _, name = value.rpartition(":")
+        parts = [] if home.endswith(".py") else home.split(".")
+        if not home or not all(part.isidentifier() for part in (*parts, name)):
+            raise ValueError(
+                f'reward.function "{value}" names no function: write "FILE.py:NAME", the file relative to the working '
+                'directory, or "PACKAGE.MODULE:NAME"'
+            )
+        return value
+
+
+RewardConfig = Annotated[GroundingRules | PythonRules, Field(discriminator="type")]
+
+
 class AdvantageConfig(Section):
     """`(r - baseline) / (std + eps)` in a group."""
 
@@ -188,18 +231,12 @@ class TrainConfig(Section):
     data: DataConfig = ScenesData()
     heldout: DataConfig = ScenesData(split="heldout", num_scenes=2_000)
     sampling: SamplingConfig = SamplingConfig()
-    reward: GroundingRules = GroundingRules()
+    reward: RewardConfig = GroundingRules()
     advantage: AdvantageConfig = AdvantageConfig()
     objective: GrpoObjective = GrpoObjective()
     optimizer: OptimizerConfig = OptimizerConfig()
     evaluate: EvaluateConfig = EvaluateConfig()
     checkpoint: CheckpointConfig = CheckpointConfig()
-
-    @model_validator(mode="after")
-    def _held_out_is_held_out(self) -> Self:
-        if self.heldout == self.data:
-            raise ValueError("heldout is the same data set as data: the evaluation would be on what was trained on")
-        return self
 
     @model_validator(mode="after")
     def _updates_are_whole(self) -> Self:

@@ -50,15 +50,23 @@ def _groups(batch: Batch) -> dict[str, float]:
 
 
 def why_no_signal(group: Group) -> str | None:
-    """Why all answers of a group scored alike: `all_invalid`, `identical`, `all_right` or `all_wrong`; None where not."""
-    rewards = _graded_rewards(group)
-    if len(set(rewards)) > 1:
+    """Why all scored answers of a group got one reward, or None where they did not.
+
+    `too_few_scored` (the verifier failed on all but one at most), `all_invalid`, `identical`, `all_right`, `all_wrong`, or
+    `equal_rewards` where the verifier does not say what is correct.
+    """
+    graded = [pair for pair in zip(group.rollouts, group.scores, strict=True) if pair[1].status != "error"]
+    if len(graded) < 2:
+        return "too_few_scored"
+    if len({score.value for _, score in graded}) > 1:
         return None
-    if all(score.status == "invalid" for score in group.scores):
+    if all(score.status == "invalid" for _, score in graded):
         return "all_invalid"
-    if len({rollout.text for rollout in group.rollouts}) == 1:
+    if len({rollout.text for rollout, _ in graded}) == 1:
         return "identical"
-    return "all_right" if all(score.correct for score in group.scores) else "all_wrong"
+    if any(score.correct is None for _, score in graded):
+        return "equal_rewards"
+    return "all_right" if all(score.correct for _, score in graded) else "all_wrong"
 
 
 def _lengths(answers: Sequence[Answer]) -> dict[str, float]:

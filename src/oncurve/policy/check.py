@@ -57,5 +57,5 @@ def _logps_and_gradient(
         policy.why_plain = why
     parameters = [p for p in policy.model.parameters() if p.requires_grad]
     gradients = torch.autograd.grad((weights_T * logps_T).sum(), parameters, allow_unused=True)
-    flat = torch.cat([g.flatten().float() for g in gradients if g is not None])
+    flat = torch.cat([g.flatten() for g in gradients if g is not None])
     return logps_T.detach(), flat

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from oncurve.errors import ModelError
 from oncurve.policy import prefix
 from oncurve.policy.prompt import Prompt
 from oncurve.types import Task
@@ -45,8 +46,13 @@ class Family:
         return None
 
     def encode(self, model, processor, task: Task) -> Prompt:
-        """Chat template, processor and positions of a task's prompt."""
+        """Chat template, processor and positions of a task's prompt. Raises `ModelError` for images without eyes."""
         with_images = hasattr(processor, "image_processor")
+        if task.images and not with_images:
+            raise ModelError(
+                f"task {task.id} has {len(task.images)} image(s), and {model.config.model_type} reads text alone; "
+                "choose a vision-language model or a data set without images"
+            )
         messages = [
             {
                 "role": message.role,

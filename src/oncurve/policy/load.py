@@ -1,11 +1,14 @@
 """Load a policy: the built-in model, a folder (also a run's or a checkpoint's), or a hub id."""
 
 import re
+from difflib import get_close_matches
 from pathlib import Path
+from types import SimpleNamespace
 
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText, AutoProcessor, AutoTokenizer
-from transformers.utils import logging
+from transformers.models.auto.processing_auto import PROCESSOR_MAPPING
+from transformers.utils import is_torchvision_available, logging
 
 from oncurve.config.schema import ModelConfig
 from oncurve.errors import ModelError
@@ -27,9 +30,7 @@ def load_policy(config: ModelConfig, *, seed: int = 0) -> Policy:
     """
     logging.set_verbosity_error()
     logging.disable_progress_bar()
-    device = torch.device(
-        ("cuda" if torch.cuda.is_available() else "cpu") if config.device == "auto" else config.device
-    )
+    device = _device(config.device)
     if config.path == UNTRAINED:
         model, processor = build_untrained(seed)
     else:
@@ -53,6 +54,16 @@ def load_policy(config: ModelConfig, *, seed: int = 0) -> Policy:
     )
 
 
+def _device(name: str) -> torch.device:
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    if name.startswith("cuda") and torch.device(name).index not in (None, *range(torch.cuda.device_count())):
+        raise ModelError(f"model.device {name}: there are {torch.cuda.device_count()} CUDA devices; use auto or cpu")
+    if name.startswith("cuda") and not torch.cuda.is_available():
+        raise ModelError(f"model.device {name}: this machine has no CUDA device that torch can use; use auto or cpu")
+    return torch.device(name)
+
+
 def save_model(policy: Policy, folder: Path) -> None:
     """Weights and processor in Hugging Face's layout."""
     policy.model.save_pretrained(folder)
@@ -73,10 +84,14 @@ def _source(path: str) -> str:
         return str(BUILTIN[path])
     folder = Path(path)
     if not folder.exists():
-        if re.fullmatch(r"[\w.-]+/[\w.-]+", path):
+        if re.fullmatch(r"[\w.-]+/[\w.-]+", path) and not folder.parent.exists():
             return path
+        siblings = [str(sibling) for sibling in folder.parent.glob("*/")] + [*BUILTIN, UNTRAINED]
+        close = get_close_matches(path, siblings, 1)
+        meant = f"did you mean {close[0]}? " if close else ""
         raise ModelError(
-            f"model {path}: no such folder, and not of the form of a hub id (owner/name) or of builtin:tiny"
+            f"model {path}: there is no such folder. {meant}Allowed: builtin:tiny, a run's or a model's folder, or a hub id "
+            "(owner/name, where no folder is called owner)"
         )
     newest = sorted(folder.glob("checkpoints/step-*/model"))[-1:]
     for candidate in [*newest, folder / "model", folder]:
@@ -99,10 +114,32 @@ def _load(source: str, attention: str):
         sees = hasattr(config, "vision_config")
         auto = AutoModelForImageTextToText if sees else AutoModelForCausalLM
         model = auto.from_pretrained(source, dtype=torch.float32, attn_implementation=attention)
-        processor = (AutoProcessor if sees else AutoTokenizer).from_pretrained(source)
-    except (OSError, ValueError) as error:
-        raise ModelError(f"model {source}: it can't be loaded: {error}") from error
+        loader = _processor_class(config) if sees else AutoTokenizer
+        processor = loader.from_pretrained(source)
+    except (OSError, ValueError, ImportError) as error:
+        raise ModelError(f"model {source}: it can't be loaded from there or from the hub: {error}") from error
     return model, processor
+
+
+def _processor_class(config):
+    """The family's processor; without torchvision, which only videos need, its image and text half."""
+    full = PROCESSOR_MAPPING.get(type(config), None)
+    if full is None or is_torchvision_available() or "video_processor" not in full.get_attributes():
+        return AutoProcessor
+
+    class ImagesOnly(full):
+        video_processor = SimpleNamespace(num_frames=1, fps=1)  # some chat templates read these
+
+        @classmethod
+        def get_attributes(cls):
+            return [name for name in super().get_attributes() if name != "video_processor"]
+
+        @classmethod
+        def _get_arguments_from_pretrained(cls, *args, **kwargs):
+            return [*super()._get_arguments_from_pretrained(*args, **kwargs), None]
+
+    ImagesOnly.__name__ = full.__name__  # it is written into a saved processor_config.json
+    return ImagesOnly
 
 
 def _eos_ids(model, tokenizer) -> frozenset[int]:

@@ -63,6 +63,7 @@ class Policy:
         self.reference: torch.nn.Module | None = None
         self.version = 0
         self._prompts: dict[tuple, Prompt] = {}
+        self._token_texts: dict[int, str] = {}
         self.why_plain = family.why_no_shared_prefix(model)
 
     @property
@@ -110,7 +111,9 @@ class Policy:
         return self.tokenizer.decode(body, skip_special_tokens=False, clean_up_tokenization_spaces=False)
 
     def token_texts(self, tokens: Sequence[int]) -> list[str]:
-        return [self.tokenizer.decode([token], skip_special_tokens=False) for token in tokens]
+        for token in set(tokens) - self._token_texts.keys():
+            self._token_texts[token] = self.tokenizer.decode([token], skip_special_tokens=False)
+        return [self._token_texts[token] for token in tokens]
 
     @staticmethod
     def row(prompt: Prompt, answers: Sequence[tuple[int, ...]], temperatures: Sequence[float]) -> Row:
@@ -123,7 +126,7 @@ class Policy:
     def prefill(self, prompts: Sequence[Prompt], repeats: Sequence[int]) -> tuple[Tensor, DecodeState]:
         """Run each prompt once and spread its cache over `repeats[i]` rows. Returns the first logits `(rows, _V)`.
 
-        The prompts share one `batch_key`. Logits are float32 with banned tokens at minus infinity.
+        The prompts share one `batch_key`. Logits are at least float32, with banned tokens at minus infinity.
         """
         size = max(map(len, prompts))
         pad = self.tokenizer.pad_token_id
@@ -146,7 +149,7 @@ class Policy:
         out.past_key_values.reorder_cache(index)
         starts = torch.tensor([prompt.next_position for prompt in prompts], device=self.device)
         state = DecodeState(out.past_key_values, stacked["attention_mask"].to(self.device)[index], starts[index])
-        return self._banned(out.logits[:, -1].float())[index], state
+        return self._banned(out.logits[:, -1])[index], state
 
     @torch.no_grad()
     def decode(self, tokens: Tensor, state: DecodeState) -> Tensor:
@@ -161,7 +164,7 @@ class Policy:
             past_key_values=state.cache,
             use_cache=True,
         )
-        return self._banned(out.logits[:, -1].float())
+        return self._banned(out.logits[:, -1])
 
     def _forward(self, **inputs):
         with self._autocast():
@@ -177,12 +180,14 @@ class Policy:
         return TokenLogps(logps_TV.gather(-1, targets_T[:, None])[:, 0], entropy_T)
 
     def distributions(self, rows: Sequence[Row], *, reference: bool = False) -> tuple[Tensor, Tensor]:
-        """The log-distribution `_TV` that predicts each answer token, float32, and the tokens `_T` themselves."""
+        """The log-distribution `_TV` that predicts each answer token, at least float32, and the tokens `_T` themselves."""
         model = self.reference if reference else self.model
         with self._autocast():
             logits_TV, targets_T, answer_T = (self.shared if self.shared_prefix else self.plain)(model, rows)
-        temperatures = torch.tensor([t for row in rows for t in row.temperatures], device=self.device)
-        return self.log_distribution(self._banned(logits_TV.float()), temperatures[answer_T]), targets_T
+        logits_TV = self._banned(logits_TV)
+        temperatures = [t for row in rows for t in row.temperatures]
+        temperatures_T = torch.tensor(temperatures, dtype=logits_TV.dtype, device=self.device)[answer_T]
+        return self.log_distribution(logits_TV, temperatures_T), targets_T
 
     def shared(self, model: torch.nn.Module, rows: Sequence[Row]) -> tuple[Tensor, Tensor, Tensor]:
         """Logits `_TV`, targets `_T` and answer index `_T`, with all answers to one prompt in one sequence."""
@@ -229,6 +234,7 @@ class Policy:
         return torch.log_softmax(logits / torch.where(temperatures > 0, temperatures, 1.0)[:, None], -1)
 
     def _banned(self, logits: Tensor) -> Tensor:
+        logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
         return logits.index_fill(-1, self.banned_ids, -torch.inf)
 
     def _autocast(self) -> torch.autocast:

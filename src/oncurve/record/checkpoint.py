@@ -55,7 +55,7 @@ def save(run_folder: Path, step: int, write: Callable[[Path], None], state: dict
             aside.rename(folder)
             _sync(checkpoints)
         except Exception as error:
-            full = shutil.disk_usage(checkpoints).free < FULL_DISK_BYTES
+            full = "No space left" in str(error) or shutil.disk_usage(checkpoints).free < FULL_DISK_BYTES
             shutil.rmtree(aside, ignore_errors=True)
             if full:  # writers of weights hide the error number in errors of their own
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) from error
