@@ -101,7 +101,7 @@ def curve_figure(config: TrainConfig, rows: list[dict]) -> plt.Figure:
     for axis in (left, right):
         axis.set_xlabel("step")
         axis.set_xlim(0, config.num_steps)
-        axis.set_ylim(0, 1.15 * max(line.get_ydata().max() for line in axis.lines))
+        axis.set_ylim(0, max(0.1, 1.15 * max(line.get_ydata().max() for line in axis.lines)))
         axis.grid(axis="y", color=PALE, lw=0.5)
         axis.tick_params(length=0)
     figure.tight_layout(w_pad=2.5)

@@ -134,6 +134,8 @@ class Updater:
         }
 
     def _distinct_share(self, groups: Sequence[Group]) -> float:
+        if not self.policy.shared_prefix:
+            return 1.0
         rows = [row for chunk in self._chunks(0, groups) for row in chunk.rows]
         return sum(row.num_tokens for row in rows) / sum(row.num_tokens_plain for row in rows)
 
@@ -153,23 +155,23 @@ class Updater:
             prompt = self.policy.encode(group.task)
             _, places = by_prompt.setdefault(prompt.key, (prompt, []))
             places.extend((g, a) for a in range(len(group.rollouts)))
-        budget, chunks, widest = self.config.micro_batch_tokens, [], 0
+        budget, chunks = self.config.micro_batch_tokens, []
         for prompt, places in by_prompt.values():
-            for part in _cut(places, [len(_rollout(groups, p).tokens) for p in places], budget - len(prompt)):
+            once, each = (len(prompt), 0) if self.policy.shared_prefix else (0, len(prompt))
+            sizes = [each + len(_rollout(groups, place).tokens) for place in places]
+            for part in _cut(places, sizes, budget - once):
                 rollouts = [_rollout(groups, place) for place in part]
                 row = self.policy.row(prompt, [r.tokens for r in rollouts], [r.temperature for r in rollouts])
                 last = chunks[-1] if chunks else None
                 if (
                     last is not None
                     and last.rows[0].prompt.batch_key == prompt.batch_key
-                    and (len(last.rows) + 1) * max(widest, row.num_tokens) <= budget
+                    and self.policy.forward_tokens([*last.rows, row]) <= budget
                 ):
                     last.rows.append(row)
                     last.places.extend(part)
-                    widest = max(widest, row.num_tokens)
                 else:
                     chunks.append(_Chunk(step, [row], list(part)))
-                    widest = row.num_tokens
         return chunks
 
     @torch.no_grad()

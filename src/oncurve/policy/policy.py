@@ -120,6 +120,13 @@ class Policy:
         """Answers to one prompt as a row for `logps`."""
         return Row(prompt, tuple(answers), tuple(temperatures))
 
+    def forward_tokens(self, rows: Sequence[Row]) -> int:
+        """How many tokens, padding included, one forward over these rows runs."""
+        if self.shared_prefix:
+            return len(rows) * (max(len(row.prompt) for row in rows) + max(row.num_answer_tokens for row in rows))
+        longest = max(len(row.prompt) + len(answer) for row in rows for answer in row.answers)
+        return longest * sum(len(row.answers) for row in rows)
+
     # Decoding
 
     @torch.no_grad()

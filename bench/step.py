@@ -1,0 +1,326 @@
+"""One training step with and without prefix sharing, side by side: seconds by stage, tokens, peak memory.
+
+    python bench/step.py                     the shape of recipes/cat_and_dog.toml on the tiny model
+    python bench/step.py --shape long        1 prompt of about 1,000 tokens, 56 answers of 20, a random Qwen2.5-VL
+
+Both sides run in one process on one policy and take turns, each first in every other step. They do the same work with
+the same functions, except for the prompt, its image included: `shared` runs it once for all its answers, in the sampler
+and in the update; `plain` runs it again for each answer, as rows that don't know of one another must. Decoding is the
+same, and so is the limit on the tokens of one forward of the update. Peak memory is that of a process of its own for
+each side.
+"""
+
+import argparse
+import json
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import torch
+from rich.console import Console
+from rich.table import Table
+
+from oncurve.config.loader import load
+from oncurve.config.schema import SamplingConfig, TrainConfig
+from oncurve.groups.assemble import assemble
+from oncurve.groups.planner import Planner
+from oncurve.policy.families import Family
+from oncurve.policy.load import load_policy
+from oncurve.policy.policy import Policy
+from oncurve.record.writer import RunWriter
+from oncurve.rewards.grader import LocalGrader
+from oncurve.rollout.local import LocalSampler
+from oncurve.tasks.scenes import draw_scene, make_scene
+from oncurve.tasks.sets import load_tasks
+from oncurve.train import Clock, _batch, _rows
+from oncurve.types import BoxTruth, Message, Task, TaskImage
+from oncurve.update import Updater, _Chunk
+
+RECIPE = Path(__file__).parents[1] / "recipes" / "cat_and_dog.toml"
+SIDES = ("shared", "plain")
+STAGES = ("plan", "sample", "grade", "assemble", "update", "record")
+UNMOVED = (
+    1e-12  # learning rate: a whole optimizer step that leaves both sides with the same weights, so the same answers
+)
+
+LONG_SCENE_PX = 28 * 32  # 32 x 32 image tokens
+LONG_SPECIAL = ("<pad>", "<eos>", "<image>", "<video>", "<vision>", "</vision>", "<user>", "<assistant>")
+
+
+class PlainSampler(LocalSampler):
+    """Prefills a prompt again for each of its answers; all of them are then decoded together, as before."""
+
+    def _decode(self, batch: list[tuple]) -> None:
+        super()._decode([(key, prompt, [answer]) for key, prompt, answers in batch for answer in answers])
+
+
+class PlainUpdater(Updater):
+    """One row for each answer, packed up to `micro_batch_tokens`."""
+
+    def _chunks(self, step, groups) -> list[_Chunk]:
+        chunks, tokens = [], 0
+        for g, group in enumerate(groups):
+            prompt = self.policy.encode(group.task)
+            for a, rollout in enumerate(group.rollouts):
+                row = self.policy.row(prompt, [rollout.tokens], [rollout.temperature])
+                tokens += row.num_tokens
+                if not chunks or tokens > self.config.micro_batch_tokens:
+                    chunks.append(_Chunk(step, [], []))
+                    tokens = row.num_tokens
+                chunks[-1].rows.append(row)
+                chunks[-1].places.append((g, a))
+        return chunks
+
+
+class LongTasks:
+    """Built-in scenes drawn so large that a Qwen2.5-VL sees about 1,000 tokens of each."""
+
+    name = "long scenes"
+
+    def __len__(self) -> int:
+        return 1000
+
+    def __getitem__(self, index: int) -> Task:
+        scene = make_scene("train", index)
+        image = TaskImage.of(draw_scene(scene, LONG_SCENE_PX), f"long/{index}")
+        return Task(f"long/{index}", "grounding", (Message("user", "0.50", (image,)),), BoxTruth(scene.box))
+
+
+class Bench:
+    """Policy, tasks and the machinery of either side."""
+
+    def __init__(self, shape: str, folder: Path):
+        if shape == "recipe":
+            self.config = _unmoved(load(RECIPE, [], TrainConfig))
+            self.tasks, self.policy = load_tasks(self.config.data), load_policy(self.config.model)
+        else:
+            sampling = SamplingConfig(prompts_per_step=1, answers_per_prompt=56, group_size=8, max_new_tokens=20)
+            self.config = _unmoved(TrainConfig(sampling=sampling))
+            self.tasks, self.policy = LongTasks(), _random_qwen()
+        self.planner = Planner(self.tasks, self.config.sampling, self.config.seed)
+        self.grader = LocalGrader(self.config.reward)
+        new = self.config.sampling.max_new_tokens
+        self.samplers = {
+            "shared": LocalSampler(self.policy, max_new_tokens=new),
+            "plain": PlainSampler(self.policy, max_new_tokens=new),
+        }
+        self.updaters = {"shared": Updater(self.policy, self.config), "plain": PlainUpdater(self.policy, self.config)}
+        self.writers = {side: RunWriter.create(folder / side, self.config, "bench/step.py") for side in SIDES}
+
+    def step(self, side: str, number: int) -> dict[str, dict[str, float]]:
+        """One step of `oncurve train`: its seconds by stage and its tokens."""
+        policy, sampler, updater, clock = self.policy, self.samplers[side], self.updaters[side], Clock()
+        policy.why_plain = "bench" if side == "plain" else None
+        policy._prompts.clear()  # else the second side would find the first one's encoded images
+        prefilled, decoded = sampler.prefill_tokens, sampler.decoded_tokens
+        with clock("plan"):
+            requests = self.planner.plan(number)
+        with clock("sample"):
+            rollouts_PG = sampler.sample(requests, step=number, seed=self.config.seed)
+        with clock("grade"):
+            pairs = [(q.task, r) for q, rollouts in zip(requests, rollouts_PG, strict=True) for r in rollouts]
+            scores = iter(self.grader.grade(pairs))
+            scores_PG = [[next(scores) for _ in rollouts] for rollouts in rollouts_PG]
+        with clock("assemble"):
+            size = self.config.sampling.answers_per_group
+            groups = assemble([q.task for q in requests], rollouts_PG, scores_PG, self.grader.rules, size)
+            batch = _batch(number, groups, updater, self.config)
+        with clock("update"):
+            result = updater.update([batch])
+        with clock("record"):
+            for image in {i.sha256: i for group in groups for i in group.task.images}.values():
+                self.writers[side].image(image)
+            self.writers[side].step(number, _rows(batch, result.terms[0], policy))
+        rows = [row for chunk in updater._chunks(0, groups) for row in chunk.rows]
+        tokens = {
+            "prefilled": sampler.prefill_tokens - prefilled,
+            "decoded": sampler.decoded_tokens - decoded,
+            "update_forward": sum(row.num_tokens for row in rows),
+        }
+        return {"seconds": clock.seconds, "tokens": tokens}
+
+
+def _unmoved(config: TrainConfig) -> TrainConfig:
+    optimizer = config.optimizer.model_copy(update={"learning_rate": UNMOVED, "weight_decay": 0.0})
+    return config.model_copy(update={"optimizer": optimizer, "accumulate_steps": 1})
+
+
+def _random_qwen() -> Policy:
+    """A Qwen2.5-VL of the real architecture (windowed vision tower, 2 x 2 merger, three-axis positions), untrained.
+
+    The processor is put together by hand, since its own loader asks for torchvision's video processor.
+    """
+    from tokenizers import Tokenizer, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast, Qwen2_5_VLConfig, Qwen2_5_VLForConditionalGeneration
+    from transformers.models.qwen2_5_vl.processing_qwen2_5_vl import Qwen2_5_VLProcessor
+    from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
+
+    vocabulary = [*LONG_SPECIAL, "<box>", "</box>", ",", *(f"{i / 100:.2f}" for i in range(101))]
+    ids = {token: i for i, token in enumerate(vocabulary)}
+    core = Tokenizer(models.WordLevel(ids, unk_token="<pad>"))
+    core.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=core,
+        pad_token="<pad>",
+        eos_token="<eos>",
+        unk_token="<pad>",
+        additional_special_tokens=list(LONG_SPECIAL[2:]),
+        padding_side="left",
+    )
+    processor = Qwen2_5_VLProcessor.__new__(Qwen2_5_VLProcessor)
+    processor.tokenizer, processor.video_processor = tokenizer, None
+    processor.image_processor = Qwen2VLImageProcessorPil(size={"shortest_edge": 28**2, "longest_edge": 4096 * 28**2})
+    processor.chat_template = (
+        "{% for m in messages %}<{{ m.role }}>{% for part in m.content %}{% if part.type == 'image' %}"
+        "<vision><image></vision>{% else %}{{ part.text }}{% endif %}{% endfor %}{% endfor %}<assistant>"
+    )
+    processor.image_token, processor.image_token_id, processor.image_ids = "<image>", ids["<image>"], [ids["<image>"]]
+    processor.video_token, processor.video_token_id, processor.video_ids = "<video>", ids["<video>"], [ids["<video>"]]
+    processor.audio_token_id, processor.audio_ids = None, []
+    config = Qwen2_5_VLConfig(
+        text_config={
+            "vocab_size": len(ids),
+            "hidden_size": 128,
+            "intermediate_size": 512,
+            "num_hidden_layers": 2,
+            "num_attention_heads": 4,
+            "num_key_value_heads": 2,
+            "rope_parameters": {"rope_type": "default", "mrope_section": [4, 6, 6], "rope_theta": 1e4},
+            "max_position_embeddings": 4096,
+            "bos_token_id": ids["<eos>"],
+            "eos_token_id": ids["<eos>"],
+            "pad_token_id": ids["<pad>"],
+        },
+        vision_config={
+            "depth": 2,
+            "hidden_size": 64,
+            "intermediate_size": 128,
+            "num_heads": 2,
+            "out_hidden_size": 128,
+            "fullatt_block_indexes": [1],
+            "window_size": 112,
+        },
+        image_token_id=ids["<image>"],
+        video_token_id=ids["<video>"],
+        vision_start_token_id=ids["<vision>"],
+        vision_end_token_id=ids["</vision>"],
+    )
+    torch.manual_seed(0)
+    model = Qwen2_5_VLForConditionalGeneration._from_config(config, attn_implementation="sdpa").float().eval()
+    eos = frozenset({ids["<eos>"]})
+    banned = {ids[token] for token in LONG_SPECIAL} - eos
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    return Policy(model.to(device), processor, Family.of(model.config), eos_ids=eos, banned_ids=banned)
+
+
+def measure(shape: str, num_steps: int, sides: tuple[str, ...]) -> dict[str, dict]:
+    """Medians of each side over `num_steps` steps, and the memory peak of this process before and after them."""
+    with tempfile.TemporaryDirectory() as folder:
+        bench = Bench(shape, Path(folder))
+        loaded_bytes = _peak_bytes()
+        steps: dict[str, list] = {side: [] for side in sides}
+        for number in range(num_steps):
+            for side in sides if number % 2 else sides[::-1]:
+                steps[side].append(bench.step(side, number + 1))
+        memory = {"peak_bytes": _peak_bytes(), "loaded_bytes": loaded_bytes}
+        return {side: _medians(found) | {"memory": memory} for side, found in steps.items()}
+
+
+def _medians(steps: list[dict]) -> dict:
+    found = {}
+    for kind in ("seconds", "tokens"):
+        found[kind] = {name: statistics.median(step[kind][name] for step in steps) for name in steps[0][kind]}
+    found["seconds"]["step"] = statistics.median(sum(step["seconds"].values()) for step in steps)
+    return found
+
+
+def _peak_bytes() -> int:
+    if torch.cuda.is_available():
+        return torch.cuda.max_memory_allocated()
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024
+
+
+def _memory_of(side: str, shape: str) -> dict[str, int]:
+    """Of a fresh process that runs one step of one side, since a process's peak only grows."""
+    command = [sys.executable, __file__, "--shape", shape, "--steps", "1", "--json", "--only", side]
+    document = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+    return json.loads(document)["sides"][side]["memory"]
+
+
+def _document(shape: str, num_steps: int, sides: dict[str, dict]) -> dict:
+    found = {
+        "shape": shape,
+        "num_steps": num_steps,
+        "device": torch.cuda.get_device_name()
+        if torch.cuda.is_available()
+        else f"cpu, {torch.get_num_threads()} threads",
+        "torch": torch.__version__,
+        "sides": sides,
+    }
+    if len(sides) == 2:
+        shared, plain = sides["shared"], sides["plain"]
+        found["plain_over_shared"] = {
+            kind: {name: plain[kind][name] / shared[kind][name] for name in shared[kind]} for kind in shared
+        }
+        seconds = shared["seconds"]
+        found["record_share"] = seconds["record"] / seconds["step"]
+    return found
+
+
+def _show(found: dict, config_text: str) -> None:
+    console = Console(width=100, highlight=False)
+    shared, plain, ratio = found["sides"]["shared"], found["sides"]["plain"], found["plain_over_shared"]
+    table = Table(title=f"{config_text}\n{found['device']}, torch {found['torch']}", title_justify="left")
+    table.add_column(f"median of {found['num_steps']} steps")
+    for name in ("shared", "plain", "plain / shared"):
+        table.add_column(name, justify="right")
+    for stage in (*STAGES, "step"):
+        row = [f"{side['seconds'][stage]:.4f} s" for side in (shared, plain)]
+        times = f"{ratio['seconds'][stage]:.2f}"
+        table.add_row("whole step" if stage == "step" else stage, *row, times, end_section=stage in ("record", "step"))
+    for name, label in (
+        ("prefilled", "prompt tokens prefilled"),
+        ("decoded", "tokens decoded"),
+        ("update_forward", "tokens of the update's forward"),
+    ):
+        row = [f"{side['tokens'][name]:,.0f}" for side in (shared, plain)]
+        table.add_row(label, *row, f"{ratio['tokens'][name]:.2f}", end_section=name == "update_forward")
+    for name, label in (("peak_bytes", "peak memory"), ("loaded_bytes", "peak of loading alone")):
+        row = [f"{side['memory'][name] / 2**20:,.0f} MiB" for side in (shared, plain)]
+        table.add_row(label, *row, f"{ratio['memory'][name]:.2f}")
+    console.print(table)
+    seconds = shared["seconds"]
+    console.print(f"The record takes {1000 * seconds['record']:.1f} ms, {found['record_share']:.1%} of a step.")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--shape", choices=("recipe", "long"), default="recipe")
+    parser.add_argument("--steps", type=int, default=5, help="steps of each side, whose median is shown (5)")
+    parser.add_argument("--json", action="store_true", help="one JSON document and nothing else")
+    parser.add_argument("--only", choices=SIDES, help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.steps < 1:
+        parser.error(f"--steps {args.steps}: at least 1 is needed")
+    # first, while this process is small: on Linux a child's peak starts at its parent's
+    memory = {} if args.only else {side: {"memory": _memory_of(side, args.shape)} for side in SIDES}
+    sides = measure(args.shape, args.steps, (args.only,) if args.only else SIDES)
+    sides = {side: found | memory.get(side, {}) for side, found in sides.items()}
+    found = _document(args.shape, args.steps, sides)
+    if args.json:
+        print(json.dumps(found, indent=1))
+    else:
+        _show(found, TITLES[args.shape])
+
+
+TITLES = {
+    "recipe": "recipes/cat_and_dog.toml",
+    "long": "1 prompt of about 1,000 tokens, 56 answers of at most 20, a random Qwen2.5-VL of 2 layers",
+}
+
+if __name__ == "__main__":
+    main()
