@@ -116,6 +116,26 @@ FAMILIES = {
     ),
 }
 
+LINEAR = {
+    "layer_types": ["linear_attention", "full_attention"],
+    "linear_key_head_dim": 8,
+    "linear_value_head_dim": 8,
+    "linear_num_key_heads": 2,
+    "linear_num_value_heads": 4,
+}
+EXPERTS = {
+    "num_experts": 4,
+    "num_experts_per_tok": 2,
+    "moe_intermediate_size": 16,
+    "shared_expert_intermediate_size": 16,
+}
+WITH_STATE = {
+    "LFM2": text("lfm2", layer_types=["conv", "full_attention"]),
+    "Qwen3-Next": text("qwen3_next", **LINEAR, **EXPERTS),
+    "Jamba": text("jamba", num_experts=1, num_experts_per_tok=1, attn_layer_period=2, attn_layer_offset=1),
+    "Mamba": text("mamba", state_size=4, expand=2),
+}  # no mask parts a state, so these run on plain rows
+
 IMAGE_TOKENS = {"llava": 16, "paligemma": 16}  # of an image of 32 px; the other families here make 4 of its 16 patches
 
 TASK = Task("t", "grounding", (Message("user", "box the cat"),), BoxTruth((0.1, 0.1, 0.5, 0.5)))
@@ -179,7 +199,7 @@ def prompts_of(model, family: Family) -> list[Prompt]:
 
 def make_bed(name: str, dtype: str, *, attention: str = "sdpa", adapters: bool = False) -> Bed:
     """`adapters` puts LoRA on every linear layer, frozen weights below, and gradient checkpointing on."""
-    kind, parts = FAMILIES[name]
+    kind, parts = (FAMILIES | WITH_STATE)[name]
     torch.manual_seed(0)
     auto = AutoModelForImageTextToText if "vision_config" in parts else AutoModelForCausalLM
     model = auto.from_config(AutoConfig.for_model(kind, **parts), attn_implementation=attention).eval()

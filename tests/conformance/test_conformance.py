@@ -5,6 +5,8 @@ from dataclasses import dataclass
 import pytest
 import torch
 
+from oncurve.errors import ModelError
+
 BOUNDS = {"float64": 1e-9, "float32": 1e-4, "bfloat16": 0.05}
 """Of a log-probability in nats and of each parameter's gradient relative to its norm; in bfloat16, whose rounding drowns the
 gradients that nearly cancel, of the gradient as a whole. A row without the mask is off by 0.5 nats and more.
@@ -90,9 +92,8 @@ def test_eager_attention(family, bed, plain_logps):
 
 
 @torch.no_grad()
-def test_decoding(family, bed, measured):
-    """Prompts of different length prefilled together, their caches spread, and a row dropped on the way."""
-    made = bed(family, "float64")
+def decoding_error(made) -> float:
+    """Of the logits, with prompts of different length prefilled together, their caches spread, and a row dropped on the way."""
     policy, (first, second) = made.policy, made.rows
     answers = [(first.prompt, (20, 21, 22)), (first.prompt, (27, 28, 20)), (second.prompt, (29, 30, 31))]
     with made.throughout():
@@ -102,7 +103,7 @@ def test_decoding(family, bed, measured):
                 name: torch.cat([values, values.new_full((3,), policy.family.answer_token_type)])[None]
                 for name, values in prompt.token_types.items()
             }
-            images = {n: t.double() if t.is_floating_point() else t for n, t in prompt.images.items()}
+            images = {n: t.to(policy.model.dtype) if t.is_floating_point() else t for n, t in prompt.images.items()}
             ids = torch.tensor([prompt.ids + answer])
             truth.append(policy.model(input_ids=ids, **types, **images, use_cache=False).logits[0, len(prompt) - 1 :])
         found, state = policy.prefill([first.prompt, second.prompt], [2, 1])
@@ -118,5 +119,30 @@ def test_decoding(family, bed, measured):
                 state.keep(torch.tensor([1, 2]))
                 kept = [1, 2]
             found = policy.decode(torch.tensor([answers[i][1][place] for i in kept]), state)
-    measured(family, "decoding, logits", f"{max(errors):.0e}")
-    assert max(errors) < 1e-9
+    return max(errors)
+
+
+def test_decoding(family, bed, measured):
+    error = decoding_error(bed(family, "float64"))
+    measured(family, "decoding, logits", f"{error:.0e}")
+    assert error < 1e-9
+
+
+@pytest.mark.parametrize(
+    ("name", "named"), [("LFM2", "conv"), ("Qwen3-Next", "linear_attention"), ("Jamba", "linear_attention")]
+)
+def test_layers_with_a_state_are_named_and_run_the_plain_way(name, named, bed, plain_logps):
+    made = bed(name, "float32")
+    assert not made.policy.shared_prefix
+    assert f"layers of type {named} carry a state" in made.policy.why_plain
+    errors = compare(made, plain_logps)
+    assert errors.logp < 1e-4
+    assert errors.whole_gradient < 1e-4
+    assert decoding_error(made) < 1e-4
+
+
+def test_a_model_without_any_attention_cannot_be_sampled(bed):
+    made = bed("Mamba", "float32", attention="eager")
+    assert not made.policy.shared_prefix
+    with pytest.raises(ModelError, match="mamba keeps its past in a form that the sampler can't spread"):
+        made.policy.prefill([row.prompt for row in made.rows], [1, 1])

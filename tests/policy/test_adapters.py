@@ -143,6 +143,15 @@ def test_weights_of_another_adapter_are_refused(base, tmp_path):
         load_weights(load(base), tmp_path)
 
 
+def test_weights_beside_another_base_are_refused(base, tmp_path):
+    save_model(load(base), tmp_path / "adapter")
+    shutil.copytree(base, tmp_path / "other")
+    with pytest.raises(
+        ModelError, match=r"is an adapter to .*, and model\.path now leads to .*other; put the base back"
+    ):
+        load_weights(load(tmp_path / "other"), tmp_path / "adapter")
+
+
 def test_a_base_that_has_moved_is_named(base, tmp_path):
     shutil.copytree(base, tmp_path / "here")
     save_model(load(tmp_path / "here"), tmp_path / "adapter")

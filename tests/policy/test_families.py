@@ -7,12 +7,11 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from transformers import Gemma3TextConfig, Lfm2Config
+from transformers import Gemma3TextConfig
 from transformers.models.auto.modeling_auto import AutoModelForCausalLM
 
 from oncurve.policy import check, prefix
 from oncurve.policy.families import Family
-from oncurve.policy.policy import Policy
 from oncurve.policy.prompt import Prompt, Row
 from oncurve.types import BoxTruth, Message, Task
 
@@ -171,19 +170,6 @@ def test_sliding_windows_get_a_mask_of_their_own():
     assert set(masks) == {"full_attention", "sliding_attention"}
     assert torch.equal(masks["full_attention"], prefix.visible(layout))
     assert torch.equal(masks["sliding_attention"], prefix.visible(layout, WINDOW))
-
-
-def test_a_model_with_state_is_named_and_runs_on_plain_rows(plain_logps):
-    torch.manual_seed(0)
-    text = Lfm2Config(**SMALL, block_ff_dim=32, layer_types=["conv", "full_attention"])
-    model = AutoModelForCausalLM.from_config(text).eval()
-    policy = Policy(model, FixedProcessor({}), Family.of(text), eos_ids=frozenset({1}), banned_ids=(0, 7))
-    assert not policy.shared_prefix
-    assert "layers of type conv" in policy.why_plain
-    one, two = prompt([3, 4, 5, 6]), prompt([8, 9, 10, 11, 12])
-    found = policy.logps([Row(one, ((20, 21), (22,)), (1.0, 1.0)), Row(two, ((23, 24, 25),), (1.0,))]).logps_T
-    truth = torch.cat([plain_logps(policy, p, a) for p, a in ((one, (20, 21)), (one, (22,)), (two, (23, 24, 25)))])
-    torch.testing.assert_close(found, truth, rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize(

@@ -122,6 +122,12 @@ def load_weights(policy: Policy, folder: Path) -> None:
     if policy.has_adapter:
         import peft
 
+        base, present = _base_of(folder), policy.model.peft_config["default"].base_model_name_or_path
+        if base != present:
+            raise ModelError(
+                f"{folder} is an adapter to {base}, and model.path now leads to {present}; put the base back, or name its "
+                f"present place as base_model_name_or_path in {folder / ADAPTER} if it only moved"
+            )
         saved = {k.removeprefix(PEFT_PREFIX): v for k, v in load_file(folder / ADAPTER_WEIGHTS).items()}
         if {name: v.shape for name, v in saved.items()} != {name: v.shape for name, v in _adapter(policy).items()}:
             raise ModelError(f"{folder} holds another adapter than this model has; keep [model.lora] as it was")
@@ -178,10 +184,14 @@ def _load(source: str, attention: str):
     return model, processor
 
 
+def _base_of(folder: Path) -> str:
+    return json.loads((folder / ADAPTER).read_bytes()).get("base_model_name_or_path") or ""
+
+
 def _load_merged(folder: Path, attention: str):
     import peft
 
-    base = json.loads((folder / ADAPTER).read_bytes()).get("base_model_name_or_path") or ""
+    base = _base_of(folder)
     try:
         model, processor = _load(_source(base), attention)
         merged = peft.PeftModel.from_pretrained(model, folder).merge_and_unload()

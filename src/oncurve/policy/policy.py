@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from transformers.modeling_layers import GradientCheckpointingLayer
 
-from oncurve.errors import DataError
+from oncurve.errors import DataError, ModelError
 from oncurve.policy import prefix
 from oncurve.policy.families import Family
 from oncurve.policy.prompt import Prompt, Row, concat_images, left_padded
@@ -159,6 +159,11 @@ class Policy:
             use_cache=True,
             logits_to_keep=1,
         )
+        if "past_key_values" not in out:
+            raise ModelError(
+                f"{self.model.config.model_type} keeps its past in a form that the sampler can't spread over answers; "
+                "choose a model with attention in some of its layers"
+            )
         index = torch.arange(len(prompts), device=self.device).repeat_interleave(
             torch.tensor(repeats, device=self.device)
         )
