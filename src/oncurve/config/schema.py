@@ -43,7 +43,7 @@ class ModelConfig(Section):
     path: str = "builtin:tiny"  # builtin:tiny, a folder (also a run's), or a hub id
     dtype: Literal["float32", "bfloat16"] = "float32"
     device: str = "auto"
-    attention: Literal["sdpa", "eager"] = "sdpa"
+    attention: Literal["sdpa", "flex_attention", "eager"] = "sdpa"  # flex_attention: for long rows on a GPU
     lora: LoraConfig | None = None
     gradient_checkpointing: bool = False  # run each layer again in the backward rather than keep what it computed
 
