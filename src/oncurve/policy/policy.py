@@ -197,14 +197,15 @@ class Policy:
         model = self.reference if reference else self.model
         with self._autocast(), headless(model) as head:
             hidden_TH, targets_T, answer_T = (self.shared if self.shared_prefix else self.plain)(model, rows)
-        temperatures = torch.tensor([t for row in rows for t in row.temperatures], device=self.device)
+        like = {"dtype": torch.promote_types(hidden_TH.dtype, torch.float32), "device": self.device}
+        temperatures = torch.tensor([t for row in rows for t in row.temperatures], **like)
         return head, hidden_TH, targets_T, temperatures[answer_T]
 
     def _distributions(self, head: Callable[[Tensor], Tensor], hidden_TH: Tensor, temperatures_T: Tensor) -> Tensor:
         with self._autocast():
             logits_TV = head(hidden_TH)
         logits_TV = self._banned(logits_TV)
-        return self.log_distribution(logits_TV, temperatures_T.to(logits_TV.dtype))
+        return self.log_distribution(logits_TV, temperatures_T)
 
     def shared(self, model: torch.nn.Module, rows: Sequence[Row]) -> tuple[Tensor, Tensor, Tensor]:
         """Hidden states `_TH`, targets `_T` and answer index `_T`, with all answers to one prompt in one sequence."""
