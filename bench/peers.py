@@ -27,6 +27,7 @@ SHAPES = {
     "image, 8 answers": {"image_tokens": (36, 28), "answers": 8, "beta": 0.0},
     "16-token text, 56 answers": {"image_tokens": None, "answers": 56, "beta": 0.0},
 }
+MARKS = ("<!-- bench/peers.py -->", "<!-- end -->")
 MAIN = "image, 56 answers"
 COMMON = {"new_tokens": 20, "peer_micro_batch": 8, "micro_batch_tokens": 16_384}
 
@@ -35,7 +36,7 @@ class Side:
     """A process that works when it is asked to."""
 
     def __init__(self, python: str, script: str, shape: dict):
-        threads = str(shape["threads"])
+        self.name, threads = script.removeprefix("side_").removesuffix(".py"), str(shape["threads"])
         self.process = subprocess.Popen(
             [python, str(HERE / script)],
             stdin=subprocess.PIPE,
@@ -54,7 +55,10 @@ class Side:
             raise SystemExit(
                 f"{self.process.args[1]} ended with status {self.process.wait()}; its messages stand above"
             )
-        return json.loads(line)
+        answer = json.loads(line)
+        if "seconds" in answer:
+            print(f"  {self.name} {request['do']} {request['number']}: {answer['seconds']:.2f} s", file=sys.stderr)
+        return answer
 
     def close(self) -> None:
         self.process.stdin.close()
@@ -137,26 +141,64 @@ def parts_alone(shape: dict, repeats: int) -> dict:
     }
 
 
-def show(found: dict) -> None:
-    console = Console(width=100, highlight=False)
-    table = Table(title=f"Whole steps, medians of {found['repeats']}; {found['machine']}", title_justify="left")
-    for name in ("shape", "TRL", "Oncurve", "times faster", "TRL", "Oncurve", "memory"):
-        table.add_column(name, justify="left" if name == "shape" else "right")
+HEADER = ("work", "TRL", "Oncurve", "times faster", "TRL", "Oncurve", "memory")
+
+
+def lines(found: dict) -> list[tuple[str, ...]]:
+    """Of every shape: seconds a step of both sides and their ratio, peak memory of both and its ratio."""
+    rows = []
     for name, one in found["steps"].items():
         seconds = [f"{one[side]['median_seconds']:.2f} s" for side in ("peer", "ours")]
         memory = [f"{one[side]['peak_bytes'] / 2**20:,.0f} MiB" for side in ("peer", "ours")]
-        table.add_row(name, *seconds, f"{one['step_ratio']:.1f}", *memory, f"1/{1 / one['memory_ratio']:.1f}")
-    console.print(table)
+        rows.append((name, *seconds, f"{one['step_ratio']:.1f}", *memory, f"1/{1 / one['memory_ratio']:.1f}"))
+    return rows
+
+
+def alone(found: dict) -> list[tuple[str, str]]:
     sampling, update, work = found["sampling"], found["update"], found["arithmetic"]
-    console.print(
-        f"sampling alone   {sampling['ours_seconds']:.2f} s; generate {sampling['generate_seconds']:.2f} s: "
-        f"{found['sampling_ratio']:.1f} times\n"
-        f"update alone     {update['ours_seconds']:.2f} s; plain rows {update['plain_seconds']:.2f} s: "
-        f"{update['ratio']:.1f} times, {found['update_share_of_token_ratio']:.0%} of the token ratio "
-        f"{update['token_ratio']:.1f}\n"
-        f"arithmetic       {work['achieved_flops'] / 1e9:.0f} useful GFLOP/s of the update; plain products of its sizes "
-        f"{work['product_flops'] / 1e9:.0f}: {work['share']:.0%}"
-    )
+    return [
+        (
+            "sampling alone",
+            f"{sampling['ours_seconds']:.2f} s; transformers' `generate` {sampling['generate_seconds']:.2f} s: "
+            f"{found['sampling_ratio']:.1f} times",
+        ),
+        (
+            "update alone",
+            f"{update['ours_seconds']:.2f} s; plain rows {update['plain_seconds']:.2f} s: {update['ratio']:.1f} times, "
+            f"{found['update_share_of_token_ratio']:.0%} of the token ratio {update['token_ratio']:.1f}",
+        ),
+        (
+            "arithmetic",
+            f"{work['achieved_flops'] / 1e9:.0f} useful GFLOP/s of the update; plain products of its sizes "
+            f"{work['product_flops'] / 1e9:.0f}: {work['share']:.0%}",
+        ),
+    ]
+
+
+def title(found: dict) -> str:
+    return f"Medians of {found['repeats']} steps; {found['machine']}; load at the end {found['load_at_end'][0]:.1f}"
+
+
+def show(found: dict) -> None:
+    console = Console(width=100, highlight=False)
+    table = Table(title=title(found), title_justify="left")
+    for name in HEADER:
+        table.add_column(name, justify="left" if name == "work" else "right")
+    for row in lines(found):
+        table.add_row(*row)
+    console.print(table)
+    for name, text in alone(found):
+        console.print(f"{name:16} {text}")
+
+
+def write_page(found: dict) -> None:
+    """Put the figures between the marks in docs/performance.md."""
+    page = HERE.parent / "docs/performance.md"
+    before, rest = page.read_text().split(MARKS[0])
+    after = rest.split(MARKS[1])[1]
+    table = "\n".join("| " + " | ".join(row) + " |" for row in (HEADER, ("---",) * len(HEADER), *lines(found)))
+    parts = "\n".join(f"- {name}: {text}" for name, text in alone(found))
+    page.write_text(f"{before}{MARKS[0]}\n{title(found)}.\n\n{table}\n\n{parts}\n{MARKS[1]}{after}")
 
 
 def main() -> None:
@@ -165,7 +207,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=3, help="steps of each side that count (3)")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--json", action="store_true", help="one JSON document and nothing else")
-    parser.add_argument("--out", type=Path, help="write the document here too")
+    parser.add_argument("--out", type=Path, help="write the document here, and the figures into docs/performance.md")
     args = parser.parse_args()
     if args.repeats < 1:
         parser.error(f"--repeats {args.repeats}: at least 1 is needed")
@@ -184,6 +226,7 @@ def main() -> None:
     text = json.dumps(found, indent=1) + "\n"
     if args.out:
         args.out.write_text(text)
+        write_page(found)
     if args.json:
         print(text, end="")
     else:

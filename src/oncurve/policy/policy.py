@@ -224,7 +224,7 @@ class Policy:
         with self._autocast():
             logits_TV = head(hidden_TH)
         logits_TV = self._banned(logits_TV)
-        return self.log_distribution(logits_TV, temperatures_T.to(logits_TV.dtype))
+        return self.log_distribution(logits_TV, temperatures_T)
 
     def shared(self, model: torch.nn.Module, rows: Sequence[Row]) -> tuple[Tensor, Tensor, Tensor]:
         """Hidden states `_TH`, targets `_T` and answer index `_T`, with all answers to one prompt in one sequence."""
