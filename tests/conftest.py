@@ -71,7 +71,7 @@ def plain_logps() -> Callable:
         }
         images = {n: t.to(model.dtype) if t.is_floating_point() else t for n, t in prompt.images.items()}
         logits = model(input_ids=torch.tensor([prompt.ids + answer]), **types, **images, use_cache=False).logits[0]
-        logits = logits[len(prompt) - 1 : -1] / temperature
+        logits = logits[len(prompt) - 1 : -1].to(torch.promote_types(logits.dtype, torch.float32)) / temperature
         logits = logits.index_fill(-1, policy.banned_ids, -torch.inf)
         return logits.log_softmax(-1).gather(-1, torch.tensor(answer)[:, None])[:, 0]
 

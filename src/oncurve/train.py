@@ -120,9 +120,7 @@ def _train(
                 max_new_tokens=config.sampling.max_new_tokens,
             )
         writer.metrics(step, found.metrics | {"time/evaluate_s": clock.seconds["evaluate"]})
-        for task in found.tasks[: config.evaluate.num_probes]:
-            for image in task.images:
-                writer.image(image)
+        writer.images(image for task in found.tasks[: config.evaluate.num_probes] for image in task.images)
         writer.probes(step, found.probes(config.evaluate.num_probes))
         reporter.evaluated(step, found)
 
@@ -169,8 +167,7 @@ def _train(
             metrics = step_metrics(batch) | updater.metrics(batch, terms) | _loss_metrics(losses)
             metrics |= {"verifier/latency_ms/p95": latency_ms} | (result.metrics if last else {})
             with clock("record"):
-                for image in {i.sha256: i for group in batch.groups for i in group.task.images}.values():
-                    writer.image(image)
+                writer.images(image for group in batch.groups for image in group.task.images)
                 writer.step(step, _rows(batch, terms, policy))
             spent = own_seconds | (update_seconds if last else {}) | {"record": clock.seconds.pop("record")}
             metrics |= _speed_metrics(metrics, spent)
@@ -284,14 +281,15 @@ def _rows(batch: Batch, terms: Sequence[Sequence[AnswerTerms]], policy: Policy) 
         }
         answers = zip(group.rollouts, group.scores, group_advantages, group_terms, group.scored_G, strict=True)
         for a, (rollout, score, advantage, term, scored) in enumerate(answers):
+            tokens = rollout.tokens
             rows.append(
                 AnswerRecord(
                     **shared,
                     answer=a,
                     index=rollout.index,
                     text=rollout.text,
-                    tokens=list(rollout.tokens),
-                    token_texts=policy.token_texts(rollout.tokens),
+                    tokens=list(tokens),
+                    token_texts=policy.token_texts(tokens),
                     mask=list(rollout.mask),
                     stop=rollout.stop,
                     temperature=rollout.temperature,
@@ -318,7 +316,7 @@ def _rows(batch: Batch, terms: Sequence[Sequence[AnswerTerms]], policy: Policy) 
 
 
 def _loss_metrics(losses: Sequence[float]) -> dict[str, float]:
-    passes = {f"policy/loss/pass/{i}": loss for i, loss in enumerate(losses)} if len(losses) > 1 else {}
+    passes = {f"policy/loss/pass/{i}": loss for i, loss in enumerate(losses)}
     return {"policy/loss": sum(losses) / len(losses), **passes}
 
 

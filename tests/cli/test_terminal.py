@@ -83,6 +83,17 @@ def test_on_a_terminal_nothing_wraps_and_the_bar_goes_away(width):
     assert [int(line.split("/")[0]) for line in steps] == list(range(1, 31))
     assert sum(line.startswith(" step ") for line in lines) == 2  # the heading comes again after twenty lines
     assert max(map(len, steps)) <= width
+    assert all("/30  plain rows  0.346" in line for line in steps)
     assert any("NOT shared" in line and "some layers slide" in line for line in lines)
     assert "an update takes 2 steps" in text
     assert not lines[-1].strip()
+
+
+def test_rows_that_are_shared_need_no_mark():
+    file = StringIO()
+    tasks = load_tasks(ScenesData(num_scenes=2))
+    with Terminal(Console(file=file, width=100)) as terminal:
+        terminal.started(TrainConfig(), Path("runs/a"), PrefixCheck(True, None, 1e-6, 1e-6), tasks, tasks)
+        terminal.stepped(1, METRICS)
+    assert "plain rows  " not in file.getvalue()
+    assert "1/200  0.346" in file.getvalue()

@@ -49,10 +49,15 @@ def plan(config) -> dict:
     tokens_shared = sum(len(prompt) + answer_tokens for prompt in prompts)
     text = policy.model.config.get_text_config()
     weights = sum(p.numel() for p in policy.model.parameters())
+    trained = sum(p.numel() for p in policy.model.parameters() if p.requires_grad)
     in_flight = min(config.micro_batch_tokens, tokens_shared)
     predicted = in_flight * answer_tokens * len(prompts) // tokens_shared
-    activations = in_flight * text.num_hidden_layers * text.hidden_size * ACTIVATIONS_PER_LAYER
-    copies = 4 + (config.objective.kl.beta > 0)  # weights, gradients, AdamW's two moments; the reference
+    kept = ACTIVATIONS_PER_LAYER * text.num_hidden_layers
+    if config.model.gradient_checkpointing:
+        kept = text.num_hidden_layers + ACTIVATIONS_PER_LAYER  # every layer's input, and one layer as it runs again
+    activations = in_flight * text.hidden_size * kept
+    copies = 1 + (config.objective.kl.beta > 0 and not policy.has_adapter)  # an adapter's base is its own reference
+    held = copies * weights + 3 * trained  # gradients, AdamW's two moments
     return {
         "prompts_per_step": s.prompts_per_step,
         "answers_per_step": config.answers_per_step,
@@ -71,7 +76,8 @@ def plan(config) -> dict:
         "tokens_shared": tokens_shared,
         "shared_prefix": policy.shared_prefix,
         "model_parameters": weights,
-        "memory_bytes_estimate": BYTES_PER_WEIGHT * (copies * weights + activations + 3 * predicted * text.vocab_size),
+        "trained_parameters": trained,
+        "memory_bytes_estimate": BYTES_PER_WEIGHT * (held + activations + 3 * predicted * text.vocab_size),
     }
 
 

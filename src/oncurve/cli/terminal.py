@@ -33,6 +33,7 @@ COLUMNS = (
         for stage in ("sample", "grade", "update", "record")
     ),
 )  # what a step's line says, the most telling first: heading, width, text
+PLAIN_ROWS = ("prefix", 10, lambda m: "plain rows")  # before the others, where answers to a prompt can't share its row
 EVALUATED = {
     "mean IoU": "eval/mean_iou/mean",
     "Acc@0.5": "eval/accuracy/mean",
@@ -56,6 +57,7 @@ class Terminal:
         ]
         self._bar = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
         self._num_steps, self._first_step, self._begin, self._num_lines = 0, None, 0.0, 0
+        self._columns = COLUMNS
 
     def __enter__(self) -> "Terminal":
         self._bar.start()
@@ -86,6 +88,7 @@ class Terminal:
                 f"gradient {check.gradient_error:.0e} relative"
             )
         else:
+            self._columns = (PLAIN_ROWS, *COLUMNS)
             self._say(f"prefix    NOT shared, one plain row an answer, which is slower: {check.why_plain}")
         self._num_steps, self._begin = config.num_steps, time.monotonic()
         self._task = self._bar.add_task("steps", total=config.num_steps, left="")
@@ -97,9 +100,9 @@ class Terminal:
         left = (time.monotonic() - self._begin) / done * (self._num_steps - step)
         width = self.console.width if self.console.is_terminal else None
         if self._num_lines % LINES_UNDER_A_HEADING == 0:
-            self._say(heading(self._num_steps, width))
+            self._say(heading(self._num_steps, width, self._columns))
         self._num_lines += 1
-        self._say(step_line(step, self._num_steps, metrics | {"left_s": left}, width))
+        self._say(step_line(step, self._num_steps, metrics | {"left_s": left}, width, self._columns))
         self._bar.update(self._task, completed=step, left=f"{clock(left)} left")
 
     def evaluated(self, step: int, evaluation: Evaluation) -> None:
@@ -118,22 +121,22 @@ class Terminal:
         self.console.print(line, highlight=False, markup=False, soft_wrap=True)
 
 
-def heading(num_steps: int, width: int | None = None) -> str:
+def heading(num_steps: int, width: int | None = None, columns=COLUMNS) -> str:
     """The heading over `step_line`s."""
-    return _line("step", num_steps, [text for text, _, _ in COLUMNS], width)
+    return _line("step", num_steps, [text for text, _, _ in columns], width, columns)
 
 
-def step_line(step: int, num_steps: int, metrics: dict[str, float], width: int | None = None) -> str:
-    """One line that says how a step went, a dash where nothing was measured; of `COLUMNS` those that fit into `width`.
+def step_line(step: int, num_steps: int, metrics: dict[str, float], width: int | None = None, columns=COLUMNS) -> str:
+    """One line that says how a step went, a dash where nothing was measured; of `columns` those that fit into `width`.
 
     `metrics` holds the record's names and `left_s`, the seconds left.
     """
-    return _line(f"{step}/{num_steps}", num_steps, [show(metrics) for _, _, show in COLUMNS], width)
+    return _line(f"{step}/{num_steps}", num_steps, [show(metrics) for _, _, show in columns], width, columns)
 
 
-def _line(first: str, num_steps: int, texts: list[str], width: int | None) -> str:
+def _line(first: str, num_steps: int, texts: list[str], width: int | None, columns) -> str:
     line = first.rjust(max(len("step"), 2 * len(str(num_steps)) + 1))
-    for text, (_, column_width, _) in zip(texts, COLUMNS, strict=True):
+    for text, (_, column_width, _) in zip(texts, columns, strict=True):
         if width is not None and len(line) + 2 + column_width > width:
             break
         line += "  " + text.rjust(column_width)

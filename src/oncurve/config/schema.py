@@ -28,11 +28,24 @@ class Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
 
+class LoraConfig(Section):
+    """Low-rank adapters train in place of the weights, which stay frozen and are the reference (arXiv 2106.09685)."""
+
+    rank: Positive = 16
+    alpha: PositiveFloat = 32.0
+    rslora: bool = False  # scale by alpha / sqrt(rank) rather than alpha / rank (arXiv 2312.03732)
+    targets: Literal["all-linear", "language"] = (
+        "all-linear"  # every linear layer but the head, or the language model's
+    )
+
+
 class ModelConfig(Section):
     path: str = "builtin:tiny"  # builtin:tiny, a folder (also a run's), or a hub id
     dtype: Literal["float32", "bfloat16"] = "float32"
     device: str = "auto"
     attention: Literal["sdpa", "eager"] = "sdpa"
+    lora: LoraConfig | None = None
+    gradient_checkpointing: bool = False  # run each layer again in the backward rather than keep what it computed
 
     @field_validator("device")
     @classmethod
@@ -40,6 +53,15 @@ class ModelConfig(Section):
         if not re.fullmatch(r"auto|cpu|mps|cuda(:[0-9]+)?", device):
             raise ValueError(f"device is auto, cpu, mps, cuda or cuda:NUMBER; got {device}")
         return device
+
+    @model_validator(mode="after")
+    def _has_a_base(self) -> Self:
+        if self.lora and self.path == "builtin:untrained":
+            raise ValueError(
+                "lora trains beside a model's weights, and builtin:untrained has none on disk that a saved adapter could "
+                "name; set path to builtin:tiny, a folder or a hub id"
+            )
+        return self
 
 
 class ScenesData(Section):

@@ -1,6 +1,9 @@
 """What differs between model families in how a prompt, positions and masks are handed over."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -20,14 +23,18 @@ class Family:
 
     num_position_axes: int = 1
     first_position: int = 0
+    token_types: Literal["mm_token_type_ids", "token_type_ids"] | None = None
     answer_token_type: int = 0
+    two_way: Literal["prompt", "images"] | None = None  # what sees itself in both directions
 
     @classmethod
     def of(cls, config) -> "Family":
         if config.model_type.startswith("qwen") and hasattr(config, "vision_config"):
-            return cls(num_position_axes=3)
+            return cls(num_position_axes=3, token_types="mm_token_type_ids")
         if config.model_type == "paligemma":
-            return cls(first_position=1, answer_token_type=1)
+            return cls(first_position=1, token_types="token_type_ids", answer_token_type=1, two_way="prompt")
+        if config.model_type == "gemma3":
+            return cls(token_types="token_type_ids", two_way="images")
         return cls()
 
     def why_no_shared_prefix(self, model) -> str | None:
@@ -41,8 +48,6 @@ class Family:
             return f"layers of type {', '.join(strange)} carry a state that a mask can't part"
         if getattr(model, "_is_stateful", False):
             return f"{config.model_type} carries a state that a mask can't part"
-        if model.config.model_type in ("paligemma", "gemma3"):
-            return f"{model.config.model_type} sees parts of its prompt in both directions"
         return None
 
     def encode(self, model, processor, task: Task) -> Prompt:
@@ -72,11 +77,16 @@ class Family:
         inputs.pop("attention_mask")
         inputs.pop("labels", None)
         types = {name: inputs.pop(name)[0] for name in TOKEN_TYPES if name in inputs}
+        if self.token_types:
+            # Not left to the processor: without them some of these models fall back to other masks or positions in silence.
+            is_image = ids[0] == model.config.image_token_id
+            types = {self.token_types: torch.zeros_like(ids[0]) if self.two_way == "prompt" else is_image.long()}
         return Prompt(
             text=text,
             ids=tuple(ids[0].tolist()),
             positions=self._prompt_positions(model, ids, types, inputs),
             token_types=types,
+            blocks=self._blocks(types),
             images=inputs,
             image_hashes=tuple(image.sha256 for image in task.images),
             model_image_sizes=_model_image_sizes(model, inputs),
@@ -90,6 +100,16 @@ class Family:
         counted = torch.arange(self.first_position, self.first_position + ids.shape[1])
         return counted.expand(self.num_position_axes, -1)
 
+    def _blocks(self, types: dict[str, Tensor]) -> Tensor | None:
+        """Which tokens of a prompt see one another in both directions: PaliGemma's all, each image of Gemma 3 by itself."""
+        if self.two_way is None:
+            return None
+        values = types[self.token_types]
+        if self.two_way == "prompt":
+            return torch.ones_like(values)
+        starts = values.diff(prepend=values.new_zeros(1)) == 1
+        return starts.cumsum(0) * values
+
     def position_ids(self, positions: Tensor) -> Tensor:
         """`(axes, rows, columns)` as the family takes it."""
         return positions if self.num_position_axes > 1 else positions[0]
@@ -99,7 +119,7 @@ class Family:
         config = model.config.get_text_config()
 
         def mask(window: int | None) -> Tensor:
-            seen = prefix.visible(layout, window)
+            seen = prefix.visible(layout, window, blocks_escape=self.two_way == "prompt")
             return prefix.additive(seen, model.dtype) if config._attn_implementation == "eager" else seen
 
         window, layer_types = getattr(config, "sliding_window", None), getattr(config, "layer_types", None)
@@ -108,6 +128,23 @@ class Family:
         if "sliding_attention" in layer_types:
             return {"full_attention": mask(None), "sliding_attention": mask(window)}
         return mask(None)
+
+    @contextmanager
+    def handed(self, model, mask: Tensor | dict[str, Tensor]) -> Iterator[Tensor | dict[str, Tensor]]:
+        """The mask as the model's own forward takes it, while the context lasts.
+
+        PaliGemma 2 takes one mask alone, though its language model takes one for each type of layer: a hook hands them on.
+        """
+        if self.two_way != "prompt" or not isinstance(mask, dict):
+            yield mask
+            return
+        hook = model.get_decoder().register_forward_pre_hook(
+            lambda module, args, kwargs: (args, kwargs | {"attention_mask": mask}), with_kwargs=True
+        )
+        try:
+            yield mask["full_attention"]
+        finally:
+            hook.remove()
 
 
 def _model_image_sizes(model, images: dict[str, Tensor]) -> tuple[tuple[int, int], ...]:

@@ -1,11 +1,13 @@
-"""Load a policy: the built-in model, a folder (also a run's or a checkpoint's), or a hub id."""
+"""Load a policy: the built-in model, a folder (also a run's, a checkpoint's or an adapter's), or a hub id."""
 
+import json
 import re
 from difflib import get_close_matches
 from pathlib import Path
 from types import SimpleNamespace
 
 import torch
+from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText, AutoProcessor, AutoTokenizer
 from transformers.models.auto.processing_auto import PROCESSOR_MAPPING
 from transformers.utils import is_torchvision_available, logging
@@ -16,6 +18,7 @@ from oncurve.policy.families import Family
 from oncurve.policy.policy import Policy
 from oncurve.policy.tiny import build_untrained
 
+ADAPTER, ADAPTER_WEIGHTS, PEFT_PREFIX = "adapter_config.json", "adapter_model.safetensors", "base_model.model."
 BUILTIN = {"builtin:tiny": Path(__file__).parent / "builtin" / "tiny"}
 UNTRAINED = "builtin:untrained"
 ANSWER_MARK = re.compile(r"box|ref|quad|loc|point|think|tool|answer", re.IGNORECASE)
@@ -25,8 +28,9 @@ ANSWER_MARK = re.compile(r"box|ref|quad|loc|point|think|tool|answer", re.IGNOREC
 def load_policy(config: ModelConfig, *, seed: int = 0) -> Policy:
     """The policy on its device, its weights in float32, computing in `config.dtype`, without dropout.
 
-    `seed` draws the weights of `builtin:untrained` and does nothing else. Raises `ModelError` for a path that is no model
-    and no hub id, and for a model without chat template.
+    A folder that holds an adapter gives its base with the adapter merged in; `config.lora` puts a new one beside that.
+    `seed` draws the weights of `builtin:untrained` and of new adapters, and does nothing else. Raises `ModelError` for
+    a path that is no model and no hub id, and for a model without chat template.
     """
     logging.set_verbosity_error()
     logging.disable_progress_bar()
@@ -36,6 +40,15 @@ def load_policy(config: ModelConfig, *, seed: int = 0) -> Policy:
     else:
         model, processor = _load(_source(config.path), config.attention)
     model = model.to(device).eval()
+    if config.lora:
+        _add_adapter(model, config, seed)
+    if config.gradient_checkpointing:
+        if not model.supports_gradient_checkpointing:
+            raise ModelError(
+                f"model {config.path}: {model.config.model_type} has no gradient checkpointing in transformers; "
+                "set model.gradient_checkpointing = false and lower micro_batch_tokens instead"
+            )
+        model.gradient_checkpointing_enable()
     if not getattr(processor, "chat_template", None):
         raise ModelError(
             f"model {config.path}: it has no chat template; save one as chat_template.jinja beside its weights"
@@ -64,14 +77,62 @@ def _device(name: str) -> torch.device:
     return torch.device(name)
 
 
+def _add_adapter(model, config: ModelConfig, seed: int) -> None:
+    """Adapters on the linear layers of a model, which is frozen. They start as nothing: B is 0, A drawn from `seed`."""
+    import peft
+
+    targets: str | list[str] = config.lora.targets
+    if targets == "language":
+        head, decoder = model.get_output_embeddings(), set(model.get_decoder().modules())
+        linear = {name: module for name, module in model.named_modules() if isinstance(module, torch.nn.Linear)}
+        targets = [name for name, module in linear.items() if module in decoder and module is not head]
+    torch.manual_seed(seed)
+    model.add_adapter(
+        peft.LoraConfig(
+            r=config.lora.rank,
+            lora_alpha=config.lora.alpha,
+            use_rslora=config.lora.rslora,
+            target_modules=targets,
+        )
+    )
+    base = Path(_source(config.path))
+    named = str(base.resolve()) if base.exists() and config.path not in BUILTIN else config.path
+    model.peft_config["default"].base_model_name_or_path = named
+
+
 def save_model(policy: Policy, folder: Path) -> None:
-    """Weights and processor in Hugging Face's layout."""
+    """Weights and processor in Hugging Face's layout; of a policy with an adapter, the adapter in peft's, naming its base."""
+    if policy.has_adapter:
+        weights = {PEFT_PREFIX + name: value.contiguous() for name, value in _adapter(policy).items()}
+        policy.model.peft_config["default"].save_pretrained(folder)
+        save_file(weights, folder / ADAPTER_WEIGHTS, metadata={"format": "pt"})
+        return
     policy.model.save_pretrained(folder)
     policy.processor.save_pretrained(folder)
 
 
+def _adapter(policy: Policy) -> dict[str, torch.Tensor]:
+    import peft
+
+    return peft.get_peft_model_state_dict(policy.model, save_embedding_layers=False)
+
+
 def load_weights(policy: Policy, folder: Path) -> None:
     """The weights that `save_model` wrote, into the policy's own model; the reference stays as it is."""
+    if policy.has_adapter:
+        import peft
+
+        base, present = _base_of(folder), policy.model.peft_config["default"].base_model_name_or_path
+        if base != present:
+            raise ModelError(
+                f"{folder} is an adapter to {base}, and model.path now leads to {present}; put the base back, or name its "
+                f"present place as base_model_name_or_path in {folder / ADAPTER} if it only moved"
+            )
+        saved = {k.removeprefix(PEFT_PREFIX): v for k, v in load_file(folder / ADAPTER_WEIGHTS).items()}
+        if {name: v.shape for name, v in saved.items()} != {name: v.shape for name, v in _adapter(policy).items()}:
+            raise ModelError(f"{folder} holds another adapter than this model has; keep [model.lora] as it was")
+        peft.set_peft_model_state_dict(policy.model, saved)
+        return
     saved = type(policy.model).from_pretrained(folder, dtype=policy.model.dtype)
     policy.model.load_state_dict(saved.state_dict())
 
@@ -105,10 +166,12 @@ def _source(path: str) -> str:
 
 def _is_model(folder: Path) -> bool:
     config = folder / "config.json"
-    return config.is_file() and '"model_type"' in config.read_text(encoding="utf-8")
+    return (folder / ADAPTER).is_file() or (config.is_file() and '"model_type"' in config.read_text(encoding="utf-8"))
 
 
 def _load(source: str, attention: str):
+    if (Path(source) / ADAPTER).is_file():
+        return _load_merged(Path(source), attention)
     try:
         config = AutoConfig.from_pretrained(source)
         sees = hasattr(config, "vision_config")
@@ -119,6 +182,25 @@ def _load(source: str, attention: str):
     except (OSError, ValueError, ImportError) as error:
         raise ModelError(f"model {source}: it can't be loaded from there or from the hub: {error}") from error
     return model, processor
+
+
+def _base_of(folder: Path) -> str:
+    return json.loads((folder / ADAPTER).read_bytes()).get("base_model_name_or_path") or ""
+
+
+def _load_merged(folder: Path, attention: str):
+    import peft
+
+    base = _base_of(folder)
+    try:
+        model, processor = _load(_source(base), attention)
+        merged = peft.PeftModel.from_pretrained(model, folder).merge_and_unload()
+        return merged.requires_grad_(True), processor
+    except (ModelError, ValueError, RuntimeError) as error:
+        raise ModelError(
+            f"model {folder}: an adapter to {base or 'no named model'}, which can't be put together: {error}\n"
+            f"If the base has moved, name its place as base_model_name_or_path in {folder / ADAPTER}"
+        ) from error
 
 
 def _processor_class(config):

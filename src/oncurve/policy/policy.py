@@ -1,13 +1,15 @@
 """The policy: a model, its processor and its frozen reference. Log-probabilities here are the only ones in Oncurve."""
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from transformers.modeling_layers import GradientCheckpointingLayer
 
-from oncurve.errors import DataError
+from oncurve.errors import DataError, ModelError
 from oncurve.policy import prefix
 from oncurve.policy.families import Family
 from oncurve.policy.prompt import Prompt, Row, concat_images, left_padded
@@ -83,9 +85,16 @@ class Policy:
         """The longest sequence that the model was made for."""
         return self.model.config.get_text_config().max_position_embeddings
 
+    @property
+    def has_adapter(self) -> bool:
+        return getattr(self.model, "_hf_peft_config_loaded", False)
+
     def freeze_reference(self) -> None:
-        """Keep a frozen copy of the present weights as the reference of the KL term."""
-        self.reference = copy.deepcopy(self.model).eval().requires_grad_(False)
+        """Keep a frozen copy of the present weights as the reference of the KL term; under an adapter, its base is that."""
+        if self.has_adapter:
+            self.reference = self.model
+        else:
+            self.reference = copy.deepcopy(self.model).eval().requires_grad_(False)
 
     def encode(self, task: Task, max_new_tokens: int = 0) -> Prompt:
         """The task's prompt. Raises `DataError` where prompt and answer would not fit into the model's context.
@@ -150,6 +159,11 @@ class Policy:
             use_cache=True,
             logits_to_keep=1,
         )
+        if "past_key_values" not in out:
+            raise ModelError(
+                f"{self.model.config.model_type} keeps its past in a form that the sampler can't spread over answers; "
+                "choose a model with attention in some of its layers"
+            )
         index = torch.arange(len(prompts), device=self.device).repeat_interleave(
             torch.tensor(repeats, device=self.device)
         )
@@ -189,7 +203,7 @@ class Policy:
     def distributions(self, rows: Sequence[Row], *, reference: bool = False) -> tuple[Tensor, Tensor]:
         """The log-distribution `_TV` that predicts each answer token, at least float32, and the tokens `_T` themselves."""
         model = self.reference if reference else self.model
-        with self._autocast():
+        with self._autocast(), self._recomputing(), self._base_alone(reference and self.has_adapter):
             logits_TV, targets_T, answer_T = (self.shared if self.shared_prefix else self.plain)(model, rows)
         logits_TV = self._banned(logits_TV)
         temperatures = [t for row in rows for t in row.temperatures]
@@ -199,14 +213,15 @@ class Policy:
     def shared(self, model: torch.nn.Module, rows: Sequence[Row]) -> tuple[Tensor, Tensor, Tensor]:
         """Logits `_TV`, targets `_T` and answer index `_T`, with all answers to one prompt in one sequence."""
         layout = prefix.lay_out(rows, self.tokenizer.pad_token_id).to(self.device)
-        logits = model(
-            input_ids=layout.ids_BS,
-            attention_mask=self.family.shared_mask(model, layout),
-            position_ids=self.family.position_ids(layout.positions_ABS),
-            **concat_images([row.prompt for row in rows], self.device, model.dtype),
-            use_cache=False,
-            logits_to_keep=layout.columns_K,
-        ).logits
+        with self.family.handed(model, self.family.shared_mask(model, layout)) as mask:
+            logits = model(
+                input_ids=layout.ids_BS,
+                attention_mask=mask,
+                position_ids=self.family.position_ids(layout.positions_ABS),
+                **concat_images([row.prompt for row in rows], self.device, model.dtype),
+                use_cache=False,
+                logits_to_keep=layout.columns_K,
+            ).logits
         return logits.reshape(-1, logits.shape[-1])[layout.predictor_T], layout.targets_T, layout.answer_T
 
     def plain(self, model: torch.nn.Module, rows: Sequence[Row]) -> tuple[Tensor, Tensor, Tensor]:
@@ -243,6 +258,31 @@ class Policy:
     def _banned(self, logits: Tensor) -> Tensor:
         logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
         return logits.index_fill(-1, self.banned_ids, -torch.inf)
+
+    @contextmanager
+    def _base_alone(self, alone: bool) -> Iterator[None]:
+        if not alone:
+            yield
+            return
+        self.model.disable_adapters()
+        try:
+            yield
+        finally:
+            self.model.enable_adapters()
+
+    @contextmanager
+    def _recomputing(self) -> Iterator[None]:
+        """Layers under gradient checkpointing count as in training here and only here: dropout and caches stay as they are."""
+        layers = []
+        if torch.is_grad_enabled() and self.model.is_gradient_checkpointing:
+            layers = [module for module in self.model.modules() if isinstance(module, GradientCheckpointingLayer)]
+        for layer in layers:
+            layer.training = True
+        try:
+            yield
+        finally:
+            for layer in layers:
+                layer.training = False
 
     def _autocast(self) -> torch.autocast:
         return torch.autocast(

@@ -19,6 +19,7 @@ class Prompt:
     images: dict[str, Tensor]  # the processor's image tensors of this prompt alone
     image_hashes: tuple[str, ...]
     model_image_sizes: tuple[tuple[int, int], ...]  # width, height in px of each image as the model saw it
+    blocks: Tensor | None = None  # (prompt tokens,): those of one number above 0 see one another in both directions
 
     def __len__(self) -> int:
         return len(self.ids)

@@ -3,7 +3,8 @@
 import math
 import platform
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib import metadata
@@ -20,6 +21,8 @@ from oncurve.record.files import LOCK, append, numbered, put, to_json, writing
 from oncurve.record.reader import RunReader, image_file, probes_file, step_file
 from oncurve.record.schema import ARROW_SCHEMA, SCHEMA_VERSION, AnswerRecord
 from oncurve.types import TaskImage
+
+NUM_ENCODERS = 4  # threads
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +101,12 @@ class RunWriter:
             png = BytesIO()
             image.pixels.save(png, "PNG", compress_level=1)
             put(path, png.getvalue())
+
+    def images(self, images: Iterable[TaskImage]) -> None:
+        """Keep several images, each once; encoded side by side, which takes most of a step's record."""
+        distinct = {image.sha256: image for image in images}.values()
+        with ThreadPoolExecutor(NUM_ENCODERS) as pool:
+            list(pool.map(self.image, distinct))
 
     def step(self, step: int, rows: Sequence[AnswerRecord]) -> None:
         """Write the answers of one step."""
