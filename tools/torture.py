@@ -217,7 +217,7 @@ class Torture:
             else:
                 index = self.rng.randrange(len(POINTS))
                 name = list(POINTS)[index]
-                moments = ["before", "after", *(["halfway"] if name in WRITES else [])]
+                moments = ["before", "after", *(["halfway"] * 2 if name in WRITES else [])]
                 number = self.rng.randint(1, max(1, calls[index] // 2))
                 ended = self.attempt(runs, plan=(name, self.rng.choice(moments), number))
             if ended:

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from safetensors.torch import load_file
 
 from oncurve.record.reader import RunReader
 from oncurve.tasks.scenes import draw_scene, make_scene
@@ -35,24 +36,48 @@ def exported(oncurve, run_folder, tmp_path_factory) -> Path:
     done = oncurve("export", run_folder, "--merge-adapter", "--out", out)
     assert (done.status, done.err) == (0, "")
     assert f"step 4, to {out}" in done.out
-    assert "none: the run trained whole weights" in done.out
+    assert "whole weights: the run trained no adapter" in done.out
     return out
 
 
-def test_a_fresh_process_with_transformers_alone_gives_the_same_greedy_answers(exported, oncurve, run_folder, tmp_path):
+def answers(oncurve, model: Path, exported: Path, folder: Path) -> tuple[list[str], list[str]]:
+    """Greedy answers to six scenes: of Oncurve with `model`, and of transformers alone in a fresh process."""
     scenes = [make_scene("train", i, max_things=1) for i in range(2)] + [make_scene("heldout", i) for i in range(4)]
-    rows, expected = [], []
+    rows, ours = [], []
     for i, scene in enumerate(scenes):
-        draw_scene(scene).save(tmp_path / f"{i}.png")
-        rows.append([str(tmp_path / f"{i}.png"), f"box {scene.phrase}"])
-        done = oncurve("predict", tmp_path / f"{i}.png", scene.phrase, "--model", run_folder, "--json")
-        expected.append(json.loads(done.out)["text"])
+        draw_scene(scene).save(folder / f"{i}.png")
+        rows.append([str(folder / f"{i}.png"), f"box {scene.phrase}"])
+        done = oncurve("predict", folder / f"{i}.png", scene.phrase, "--model", model, "--json")
+        ours.append(json.loads(done.out)["text"])
     command = [sys.executable, "-I", "-c", ALONE, exported, json.dumps(rows)]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, cwd=folder, check=False)
     assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout) == expected
-    assert len(set(expected)) > 1
-    assert any(text.startswith("<box>") for text in expected)
+    return ours, json.loads(done.stdout)
+
+
+def test_a_fresh_process_with_transformers_alone_gives_the_same_greedy_answers(exported, oncurve, run_folder, tmp_path):
+    ours, theirs = answers(oncurve, run_folder, exported, tmp_path)
+    assert theirs == ours
+    assert len(set(ours)) > 1
+    assert any(text.startswith("<box>") for text in ours)
+
+
+def test_an_adapter_alone_and_merged(oncurve, folder, warmed, tmp_path):
+    options = [f"--runs_folder={tmp_path}", f"--model.path={warmed}", "--model.lora.rank=4", "--num_steps=2"]
+    assert oncurve("train", folder / "train.toml", *options, "--optimizer.learning_rate=1e-2").status == 0
+    run, alone, merged = tmp_path / "small", tmp_path / "alone", tmp_path / "merged"
+    assert json.loads(oncurve("export", run, "--out", alone, "--json").out)["kind"] == "adapter"
+    done = oncurve("export", run, "--merge-adapter", "--out", merged)
+    assert (done.status, done.err) == (0, "")
+    assert "with the adapter merged in" in done.out
+    assert not (alone / "model.safetensors").exists()
+    before = load_file(warmed / "checkpoints" / "step-000040" / "model" / "model.safetensors")
+    after = load_file(merged / "model.safetensors")
+    assert after.keys() == before.keys()
+    assert any(not after[name].equal(before[name]) for name in after)
+    assert not (merged / "adapter_config.json").exists()
+    ours, theirs = answers(oncurve, run, merged, tmp_path)
+    assert theirs == ours
 
 
 def test_what_is_in_the_folder(exported):
@@ -80,7 +105,7 @@ def test_the_model_card(exported, run_folder):
 def test_an_earlier_checkpoint_and_a_supervised_run(oncurve, run_folder, warmed, tmp_path):
     done = oncurve("export", run_folder, "--step", 2, "--out", tmp_path / "two", "--json")
     found = json.loads(done.out)
-    assert (found["step"], found["merged_adapter"]) == (2, False)
+    assert (found["step"], found["kind"]) == (2, "weights")
     assert "after (step 2)" in (tmp_path / "two" / "README.md").read_text()
     assert oncurve("export", warmed, "--out", tmp_path / "sft").status == 0
     assert "the weights after step 40" in (tmp_path / "sft" / "README.md").read_text()

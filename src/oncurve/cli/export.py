@@ -16,6 +16,12 @@ from typing import Any
 
 from oncurve.cli.eval import whole_number
 
+KINDS = {
+    "weights": "whole weights: the run trained no adapter",
+    "merged": "whole weights, with the adapter merged in",
+    "adapter": "the adapter alone, which loads on top of its base; --merge-adapter writes whole weights",
+}
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run", type=Path, metavar="RUN", help="a run's folder")
@@ -44,14 +50,13 @@ def run(args: argparse.Namespace) -> int:
         shutil.rmtree(aside, ignore_errors=True)
         aside.mkdir(parents=True)
 
-    from oncurve.config.schema import ModelConfig
     from oncurve.policy.export import export_model
-    from oncurve.policy.load import load_policy
 
     try:
-        policy = load_policy(ModelConfig(path=str(found.folder), device="cpu"))
         max_new_tokens = reader.config.get("sampling", {}).get("max_new_tokens", 16)
-        merged = export_model(policy, aside, max_new_tokens=max_new_tokens, merge_adapter=args.merge_adapter)
+        kind = export_model(
+            found.folder / "model", aside, max_new_tokens=max_new_tokens, merge_adapter=args.merge_adapter
+        )
         with writing(args.out):
             (aside / "README.md").write_text(model_card(reader, found.step), encoding="utf-8")
             aside.replace(args.out)
@@ -60,13 +65,12 @@ def run(args: argparse.Namespace) -> int:
     num_bytes = sum(path.stat().st_size for path in args.out.iterdir())
     if args.json:
         files = sorted(path.name for path in args.out.iterdir())
-        print(json.dumps({"out": str(args.out), "step": found.step, "merged_adapter": merged, "files": files}))
+        print(json.dumps({"out": str(args.out), "step": found.step, "kind": kind, "files": files}))
         return 0
     for text in found.passed_over:
         print(f"note      {text}")
     print(f"exported  {args.run}, step {found.step}, to {args.out} ({num_bytes / 1e6:,.1f} MB)")
-    if args.merge_adapter:
-        print(f"adapter   {'merged into the weights' if merged else 'none: the run trained whole weights'}")
+    print(f"          {KINDS[kind]}")
     print(f"next      oncurve eval {args.out} --data scenes:heldout")
     return 0
 
