@@ -3,11 +3,13 @@
 import json
 import sys
 import time
+from unittest.mock import patch
 
 import torch
 import transformers
 import workload
 from memory import peak_bytes, present_bytes
+from torch.nn import functional
 from transformers import set_seed
 
 from oncurve.config.schema import GrpoObjective, KlConfig, SamplingConfig, TrainConfig
@@ -149,7 +151,16 @@ class Side:
             for module in self.policy.model.modules()
             if isinstance(module, torch.nn.Linear)
         ]
-        self.policy.logps([row])
+        image_attention = []
+        attend = functional.scaled_dot_product_attention
+
+        def counted(query, key, value, attn_mask=None, is_causal=False, **options):
+            if attn_mask is None and not is_causal:  # the image tower's; the shared row is counted by what it shows
+                image_attention.append(12 * query.numel() * key.shape[-2])
+            return attend(query, key, value, attn_mask=attn_mask, is_causal=is_causal, **options)
+
+        with patch.object(functional, "scaled_dot_product_attention", counted):
+            self.policy.logps([row])
         for hook in hooks:
             hook.remove()
         linear = sum(6 * m * k * n * times for (m, k, n), times in sizes.items())
@@ -162,7 +173,7 @@ class Side:
         text = self.policy.model.config.get_text_config()
         prompt, answers = len(row.prompt), [len(answer) for answer in row.answers]
         pairs = prompt * (prompt + 1) // 2 + sum(n * prompt + n * (n + 1) // 2 for n in answers)
-        attention = 12 * pairs * text.hidden_size * text.num_hidden_layers
+        attention = 12 * pairs * text.hidden_size * text.num_hidden_layers + sum(image_attention)
         return {"linear": linear, "attention": attention, "product_seconds": product_seconds}
 
 
