@@ -1,12 +1,15 @@
 # Both targets do all the set-up: a virtual environment in .venv with pinned versions, and Oncurve in it.
 PYTHON ?= python3
 
-.PHONY: train test lint
+.PHONY: train test torture lint
 train: .venv/ready
 	.venv/bin/oncurve train recipes/cat_and_dog.toml $(ARGS)
 
 test: .venv/ready
 	.venv/bin/python -m pytest $(ARGS)
+
+torture: .venv/ready
+	.venv/bin/python tools/torture.py --kills $(or $(KILLS),200) $(ARGS)
 
 lint: .venv/ready
 	.venv/bin/ruff check . && .venv/bin/ruff format --check .

@@ -38,14 +38,6 @@ def training_seconds(run: Path) -> float:
     return sum(s for row in rows for name, s in row.items() if name.startswith("time/") and name != "time/evaluate_s")
 
 
-def updates_in(seconds: float, control: Path | None) -> int:
-    """How many supervised updates fit, by the last control's own speed, so that its rate falls to nothing at the end."""
-    if control is None:
-        return 600
-    rows = [row["time/update_s"] for row in RunReader(control).metrics() if "time/update_s" in row]
-    return max(50, round(seconds / (sum(rows) / len(rows))))
-
-
 PAGE = """\
 # What the reward teaches
 
@@ -56,8 +48,7 @@ far out, as quick annotators draw). From there two ways go on for the same numbe
 cores without a GPU:
 
 - **GRPO**: `recipes/cat_and_dog.toml` samples eight answers a question and rewards IoU² with the exact box.
-- **Control**: `recipes/control.toml` goes on with supervised training on the same loose labels, its rate warmed up again
-  and falling to nothing by the end.
+- **Control**: `recipes/control.toml` goes on with supervised training on the same loose labels.
 
 Both are then asked about the same {tasks} held-out scenes, greedily. No scene of theirs was in training.
 
@@ -108,15 +99,15 @@ def main() -> None:
     parser.add_argument("--runs-folder", type=Path, default=Path("runs"))
     parser.add_argument("--out", type=Path, default=OUT)
     args = parser.parse_args()
-    results, control = [], None
+    results = []
     for seed in args.seeds:
         train = ["oncurve", "train", "recipes/cat_and_dog.toml", f"--seed={seed}", f"--name=learning-{seed}"]
         subprocess.run([*train, f"--runs_folder={args.runs_folder}", "--replace"], check=True)
         run = args.runs_folder / f"learning-{seed}"
         seconds = training_seconds(run)
         sft = ["oncurve", "sft", "recipes/control.toml", f"--seed={seed}", f"--name=control-{seed}"]
-        length = [f"--max_seconds={seconds:.1f}", f"--stages.0.num_updates={updates_in(seconds, control)}"]
-        subprocess.run([*sft, *length, f"--runs_folder={args.runs_folder}", "--replace"], check=True)
+        sft.append(f"--max_seconds={seconds:.1f}")
+        subprocess.run([*sft, f"--runs_folder={args.runs_folder}", "--replace"], check=True)
         control = args.runs_folder / f"control-{seed}"
         before, *_, after = evaluations(run)
         num_tasks = before.pop("num_tasks")
@@ -129,7 +120,7 @@ def main() -> None:
                 "control": evaluations(control)[-1],
                 "seconds": round(seconds, 1),
                 "command": " ".join(train),
-                "control_command": " ".join([*sft, *length]),
+                "control_command": " ".join(sft),
             }
         )
         args.out.parent.mkdir(parents=True, exist_ok=True)

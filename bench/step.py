@@ -20,6 +20,7 @@ import tempfile
 from pathlib import Path
 
 import torch
+import workload
 from rich.console import Console
 from rich.table import Table
 
@@ -47,7 +48,6 @@ UNMOVED = (
 )
 
 LONG_SCENE_PX = 28 * 32  # 32 x 32 image tokens
-LONG_SPECIAL = ("<pad>", "<eos>", "<image>", "<video>", "<vision>", "</vision>", "<user>", "<assistant>")
 
 
 class PlainSampler(LocalSampler):
@@ -149,71 +149,11 @@ def _unmoved(config: TrainConfig) -> TrainConfig:
 
 
 def _random_qwen() -> Policy:
-    """A Qwen2.5-VL of the real architecture (windowed vision tower, 2 x 2 merger, three-axis positions), untrained.
-
-    The processor is put together by hand, since its own loader asks for torchvision's video processor.
-    """
-    from tokenizers import Tokenizer, models, pre_tokenizers
-    from transformers import PreTrainedTokenizerFast, Qwen2_5_VLConfig, Qwen2_5_VLForConditionalGeneration
-    from transformers.models.qwen2_5_vl.processing_qwen2_5_vl import Qwen2_5_VLProcessor
-    from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
-
-    vocabulary = [*LONG_SPECIAL, "<box>", "</box>", ",", *(f"{i / 100:.2f}" for i in range(101))]
-    ids = {token: i for i, token in enumerate(vocabulary)}
-    core = Tokenizer(models.WordLevel(ids, unk_token="<pad>"))
-    core.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    tokenizer = PreTrainedTokenizerFast(
-        tokenizer_object=core,
-        pad_token="<pad>",
-        eos_token="<eos>",
-        unk_token="<pad>",
-        additional_special_tokens=list(LONG_SPECIAL[2:]),
-        padding_side="left",
-    )
-    processor = Qwen2_5_VLProcessor.__new__(Qwen2_5_VLProcessor)
-    processor.tokenizer, processor.video_processor = tokenizer, None
-    processor.image_processor = Qwen2VLImageProcessorPil(size={"shortest_edge": 28**2, "longest_edge": 4096 * 28**2})
-    processor.chat_template = (
-        "{% for m in messages %}<{{ m.role }}>{% for part in m.content %}{% if part.type == 'image' %}"
-        "<vision><image></vision>{% else %}{{ part.text }}{% endif %}{% endfor %}{% endfor %}<assistant>"
-    )
-    processor.image_token, processor.image_token_id, processor.image_ids = "<image>", ids["<image>"], [ids["<image>"]]
-    processor.video_token, processor.video_token_id, processor.video_ids = "<video>", ids["<video>"], [ids["<video>"]]
-    processor.audio_token_id, processor.audio_ids = None, []
-    config = Qwen2_5_VLConfig(
-        text_config={
-            "vocab_size": len(ids),
-            "hidden_size": 128,
-            "intermediate_size": 512,
-            "num_hidden_layers": 2,
-            "num_attention_heads": 4,
-            "num_key_value_heads": 2,
-            "rope_parameters": {"rope_type": "default", "mrope_section": [4, 6, 6], "rope_theta": 1e4},
-            "max_position_embeddings": 4096,
-            "bos_token_id": ids["<eos>"],
-            "eos_token_id": ids["<eos>"],
-            "pad_token_id": ids["<pad>"],
-        },
-        vision_config={
-            "depth": 2,
-            "hidden_size": 64,
-            "intermediate_size": 128,
-            "num_heads": 2,
-            "out_hidden_size": 128,
-            "fullatt_block_indexes": [1],
-            "window_size": 112,
-        },
-        image_token_id=ids["<image>"],
-        video_token_id=ids["<video>"],
-        vision_start_token_id=ids["<vision>"],
-        vision_end_token_id=ids["</vision>"],
-    )
-    torch.manual_seed(0)
-    model = Qwen2_5_VLForConditionalGeneration._from_config(config, attn_implementation="sdpa").float().eval()
-    eos = frozenset({ids["<eos>"]})
-    banned = {ids[token] for token in LONG_SPECIAL} - eos
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    return Policy(model.to(device), processor, Family.of(model.config), eos_ids=eos, banned_ids=banned)
+    model = workload.build_model().eval().to(device)
+    eos = frozenset({workload.TOKEN_IDS[workload.EOS]})
+    banned = {workload.TOKEN_IDS[token] for token in workload.SPECIAL} - eos
+    return Policy(model, workload.build_processor(), Family.of(model.config), eos_ids=eos, banned_ids=banned)
 
 
 def measure(shape: str, num_steps: int, sides: tuple[str, ...]) -> dict[str, dict]:
@@ -319,7 +259,7 @@ def main() -> None:
 
 TITLES = {
     "recipe": "recipes/cat_and_dog.toml",
-    "long": "1 prompt of about 1,000 tokens, 56 answers of at most 20, a random Qwen2.5-VL of 2 layers",
+    "long": "1 prompt of about 1,000 tokens, 56 answers of at most 20, a random Qwen2.5-VL of 4 layers",
 }
 
 if __name__ == "__main__":

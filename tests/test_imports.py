@@ -15,6 +15,7 @@ EDGES = {
     "rewards": {"sandbox"},
     "update": {"objective", "optimizer"},
     "explain": {"objective", "advantage"},
+    "compare": {"record"},
 }
 FILE_EDGES = {"policy/tiny.py": {"tasks"}}  # the names of the scenes' things are words of its vocabulary
 

@@ -66,7 +66,7 @@ def run_sft(config: SftConfig, command: str, *, replace: bool = False, show=prin
         checkpoint.save(folder, step, lambda path: save_model(policy, path / "model"), {"step": step}, keep_last=2)
 
     step, seconds = 0, 0.0
-    before = held_out()
+    before = after = held_out()
     for stage in config.stages:
         if config.max_seconds and seconds >= config.max_seconds:
             break
@@ -85,12 +85,14 @@ def run_sft(config: SftConfig, command: str, *, replace: bool = False, show=prin
                 shown = time.monotonic()
                 show(f"{stage.name}: update {update + 1}/{stage.num_updates}, loss {loss:.3f}, {seconds:.0f} s")
             if config.evaluate.every_steps and step % config.evaluate.every_steps == 0:
-                held_out()
+                after = held_out()
                 save()
             if config.max_seconds and seconds >= config.max_seconds:
                 break
         save()
-    return SftResult(folder, before, held_out(), seconds)
+    if not config.evaluate.every_steps or step % config.evaluate.every_steps:
+        after = held_out()
+    return SftResult(folder, before, after, seconds)
 
 
 def _in_order(tasks: TaskSet, seed: str) -> Iterator[Task]:

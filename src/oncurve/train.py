@@ -5,7 +5,7 @@ import resource
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Protocol
@@ -19,11 +19,14 @@ from oncurve.errors import DataError, RunError
 from oncurve.evaluate import Evaluation, evaluate
 from oncurve.groups.assemble import assemble
 from oncurve.groups.planner import Planner
+from oncurve.interrupt import Interrupt
 from oncurve.monitor.metrics import step_metrics
 from oncurve.policy.check import PrefixCheck, check_shared_prefix
 from oncurve.policy.load import load_policy, load_weights, save_model
 from oncurve.policy.policy import Policy
 from oncurve.record import checkpoint
+from oncurve.record.files import locked
+from oncurve.record.reader import RunReader
 from oncurve.record.schema import AnswerRecord
 from oncurve.record.writer import RunWriter
 from oncurve.rewards.grader import LocalGrader
@@ -69,8 +72,16 @@ def train(
 ) -> Path:
     """Run `config` to its end and return the run's folder; `resume` goes on from that run's last intact checkpoint.
 
-    Raises `DataError`, `ModelError` or `RunError` for what a user can mend.
+    Raises `DataError`, `ModelError` or `RunError` for what a user can mend, and `KeyboardInterrupt` that says how to go on
+    after Ctrl-C: the first stops at the end of the update with a checkpoint, the second at once.
     """
+    with ExitStack() as held:
+        return _train(config, command, reporter, held, resume=resume, replace=replace)
+
+
+def _train(
+    config: TrainConfig, command: str, reporter: Reporter, held: ExitStack, *, resume: Path | None, replace: bool
+) -> Path:
     tasks, heldout = load_tasks(config.data), load_tasks(config.heldout)
     policy = load_policy(config.model, seed=config.seed)
     if config.objective.kl.beta > 0:
@@ -81,15 +92,20 @@ def train(
     updater = Updater(policy, config)
     check = check_shared_prefix(policy, tasks[0])
     folder = resume or Path(config.runs_folder) / config.name
+    held.enter_context(locked(folder))
+    interrupt = held.enter_context(Interrupt(folder))
     if resume is None:
-        writer, step = RunWriter.create(folder, config, command, replace=replace), 0
+        writer = RunWriter.create(folder, config, command, replace=replace, reward_rules=grader.rules)
+        step = 0
     else:
-        writer, step = _resume(folder, policy, updater, reporter)
+        writer, step = _resume(folder, config, grader.rules, policy, updater, reporter)
     reporter.started(config, folder, check, tasks, heldout)
     if step == config.num_steps:
         reporter.noticed(f"all {step} steps of this run are done, so nothing is left to go on with")
     elif step:
         reporter.noticed(f"goes on after step {step}, the last checkpoint")
+    elif resume:
+        reporter.noticed("no checkpoint had been saved yet, so the run begins again")
     if config.heldout == config.data:
         reporter.noticed("held-out and training tasks are the same: the evaluation shows memory, not ability")
     clock = Clock()
@@ -104,20 +120,19 @@ def train(
                 max_new_tokens=config.sampling.max_new_tokens,
             )
         writer.metrics(step, found.metrics | {"time/evaluate_s": clock.seconds["evaluate"]})
-        for task in found.tasks[: config.evaluate.num_probes]:
-            for image in task.images:
-                writer.image(image)
+        writer.images(image for task in found.tasks[: config.evaluate.num_probes] for image in task.images)
         writer.probes(step, found.probes(config.evaluate.num_probes))
         reporter.evaluated(step, found)
 
     def save_now() -> None:
         state = {"step": step, "policy_version": policy.version}
-        checkpoint.save(
-            folder, step, lambda path: _write_model(path, policy, updater), state, config.checkpoint.keep_last
-        )
+        kept = config.checkpoint.keep_last, _scores(folder, config)
+        checkpoint.save(folder, step, lambda path: _write_model(path, policy, updater), state, *kept)
 
     if step == 0:
         evaluate_now()
+    if interrupt.asked:
+        interrupt.leave(step)
     while step < config.num_steps:
         first, batches, seconds, latencies_ms = step + 1, [], [], []
         for number in range(first, first + config.accumulate_steps):
@@ -152,8 +167,7 @@ def train(
             metrics = step_metrics(batch) | updater.metrics(batch, terms) | _loss_metrics(losses)
             metrics |= {"verifier/latency_ms/p95": latency_ms} | (result.metrics if last else {})
             with clock("record"):
-                for image in {i.sha256: i for group in batch.groups for i in group.task.images}.values():
-                    writer.image(image)
+                writer.images(image for group in batch.groups for image in group.task.images)
                 writer.step(step, _rows(batch, terms, policy))
             spent = own_seconds | (update_seconds if last else {}) | {"record": clock.seconds.pop("record")}
             metrics |= _speed_metrics(metrics, spent)
@@ -166,21 +180,50 @@ def train(
         clock.reset()
         if _due(config.evaluate.every_steps, step, config):
             evaluate_now()
-        if _due(config.checkpoint.every_steps, step, config):
+        leaving = interrupt.asked
+        if leaving or _due(config.checkpoint.every_steps, step, config):
             save_now()
+        if leaving and step < config.num_steps:
+            interrupt.leave(step)
     return folder
 
 
-def _resume(folder: Path, policy: Policy, updater: Updater, reporter: Reporter) -> tuple[RunWriter, int]:
+def _resume(
+    folder: Path, config: TrainConfig, rules: str, policy: Policy, updater: Updater, reporter: Reporter
+) -> tuple[RunWriter, int]:
+    """The writer and the step of the last intact checkpoint, whose weights and optimizer are taken over.
+
+    Where the run was stopped before its first one, it begins again.
+    """
+    reader = RunReader(folder)
+    began = reader.info.get("reward_rules") or rules
+    if began != rules:
+        then, now = (text.partition(" {")[0] for text in (began, rules))
+        raise RunError(
+            f"{folder}: the reward rules have changed since the run began, so its answers would be graded by two sets of "
+            f"them: then {then}, now {now}. Bring the old ones back, or start a new run (--name=NEW)"
+        )
     found = checkpoint.latest(folder)
     if found is None:
-        raise RunError(f"{folder}: there is no intact checkpoint to go on from; start the run anew with --replace")
+        ends = range(config.accumulate_steps, config.num_steps + 1, config.accumulate_steps)
+        first = next(step for step in ends if _due(config.checkpoint.every_steps, step, config))
+        if any(row["step"] > first for row in reader.metrics()):
+            raise RunError(f"{folder}: there is no intact checkpoint to go on from; start the run anew with --replace")
+        return RunWriter.resume(folder, -1), 0
     for message in found.passed_over:
         reporter.noticed(message)
     load_weights(policy, found.folder / "model")
     updater.optimizer.load_state_dict(torch.load(found.folder / "optimizer.pt", weights_only=True))
     policy.version = found.state["policy_version"]
-    return RunWriter.resume(folder, found.step), found.step
+    writer = RunWriter.resume(folder, found.step)
+    checkpoint.prune(folder, config.checkpoint.keep_last, _scores(folder, config))
+    return writer, found.step
+
+
+def _scores(folder: Path, config: TrainConfig) -> dict[int, float]:
+    """The evaluations by step that `checkpoint.keep_best` chooses by."""
+    name = config.checkpoint.keep_best
+    return {row["step"]: row[name] for row in RunReader(folder).metrics() if name in row} if name else {}
 
 
 def _write_model(path: Path, policy: Policy, updater: Updater) -> None:
@@ -238,14 +281,15 @@ def _rows(batch: Batch, terms: Sequence[Sequence[AnswerTerms]], policy: Policy) 
         }
         answers = zip(group.rollouts, group.scores, group_advantages, group_terms, group.scored_G, strict=True)
         for a, (rollout, score, advantage, term, scored) in enumerate(answers):
+            tokens = rollout.tokens
             rows.append(
                 AnswerRecord(
                     **shared,
                     answer=a,
                     index=rollout.index,
                     text=rollout.text,
-                    tokens=list(rollout.tokens),
-                    token_texts=policy.token_texts(rollout.tokens),
+                    tokens=list(tokens),
+                    token_texts=policy.token_texts(tokens),
                     mask=list(rollout.mask),
                     stop=rollout.stop,
                     temperature=rollout.temperature,
@@ -272,7 +316,7 @@ def _rows(batch: Batch, terms: Sequence[Sequence[AnswerTerms]], policy: Policy) 
 
 
 def _loss_metrics(losses: Sequence[float]) -> dict[str, float]:
-    passes = {f"policy/loss/pass/{i}": loss for i, loss in enumerate(losses)} if len(losses) > 1 else {}
+    passes = {f"policy/loss/pass/{i}": loss for i, loss in enumerate(losses)}
     return {"policy/loss": sum(losses) / len(losses), **passes}
 
 

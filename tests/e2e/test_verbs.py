@@ -120,3 +120,29 @@ def test_plan_of_every_training_recipe(oncurve, monkeypatch):
             found = json.loads(oncurve("plan", path, "--json", "--model.path=builtin:untrained").out)
             assert found["tokens_shared"] < found["tokens_plain"], path
             assert 0 < found["memory_bytes_estimate"] < 2**32
+
+
+def test_the_built_in_model_learns_one_pass_a_step_and_its_trace_adds_up(oncurve, tmp_path):
+    """One pass and no KL term, from the shipped weights: rewards vary from the first step on."""
+    config = tmp_path / "one_pass.toml"
+    config.write_text(
+        'name = "one_pass"\nnum_steps = 2\n'
+        "sampling = { prompts_per_step = 2, answers_per_prompt = 4 }\n"
+        "evaluate = { every_steps = 0, num_tasks = 8 }\n"
+    )
+    done = oncurve("train", str(config), f"--runs_folder={tmp_path}")
+    assert done.status == 0, done.err
+    traced = oncurve("trace", str(tmp_path / "one_pass"), "--step", "2", "--json")
+    assert traced.status == 0
+    found = json.loads(traced.out)
+    assert found["sum_of_absolute_terms"] > 0.1
+    (only,) = found["passes"]
+    assert only["logged_loss"] == found["logged_loss"]
+
+
+def test_the_built_in_model_is_no_straw_man(oncurve):
+    done = oncurve("eval", "builtin:tiny", "--data", "scenes:heldout", "--limit", "100", "--json")
+    found = json.loads(done.out)
+    assert found["num_tasks"] == 100
+    assert found["valid_format"] >= 0.95
+    assert 0.55 <= found["mean_iou"] <= 0.65

@@ -188,6 +188,6 @@ def test_checkpointing_runs_layers_twice_and_only_where_a_gradient_is_asked(base
     with torch.no_grad():
         logps(again, tasks[0])
     assert len(runs) == 3
-    _, state = again.prefill([again.encode(tasks[0])], [2])
+    _, state = again.prefill([again.encode(tasks[0])], [2], 2)
     assert again.decode(torch.tensor([100, 101]), state).shape[0] == 2  # with its cache
-    assert state.cache.get_seq_length() > len(again.encode(tasks[0]))
+    assert state.cache.get_seq_length() == len(again.encode(tasks[0])) + 2

@@ -8,6 +8,7 @@ import torch
 
 from oncurve.config.schema import ModelConfig
 from oncurve.errors import DataError, ModelError
+from oncurve.policy.decoding import SharedState, SpreadState
 from oncurve.policy.load import load_policy, save_model
 from oncurve.policy.policy import MAX_KEPT_PROMPTS, Policy
 from oncurve.policy.prompt import Row
@@ -105,11 +106,13 @@ def test_a_prompt_that_does_not_fit_is_refused_whole(policy, tasks):
         policy.encode(tasks[1], policy.context_tokens)
 
 
-def test_prefill_and_decode_give_the_logits_of_plain_rows(policy, tasks):
+@pytest.mark.parametrize(("max_new_tokens", "kind"), [(4, SharedState), (4096, SpreadState)])
+def test_prefill_and_decode_give_the_logits_of_plain_rows(max_new_tokens, kind, policy, tasks):
     prompts = [policy.encode(task) for task in tasks]
     short, long = min(prompts, key=len), max(prompts, key=len)
     assert len(short) < len(long)
-    _, state = policy.prefill([short, long], [2, 1])
+    _, state = policy.prefill([short, long], [2, 1], max_new_tokens)
+    assert isinstance(state, kind)
     policy.decode(torch.tensor([100, 200, 300]), state)
     state.keep(torch.tensor([1, 2]))
     logits = policy.decode(torch.tensor([210, 310]), state)
@@ -117,6 +120,18 @@ def test_prefill_and_decode_give_the_logits_of_plain_rows(policy, tasks):
         with torch.no_grad():
             row = policy.distributions([Row(prompt, ((*answer, 1),), (1.0,))])[0][-1]
         torch.testing.assert_close(found.log_softmax(-1), row, rtol=0, atol=2e-5)
+
+
+def test_a_prompt_whose_answers_are_all_done_leaves_a_shared_cache(policy, tasks):
+    prompts = [policy.encode(task) for task in tasks[:2]]
+    _, state = policy.prefill(prompts, [2, 2], 4)
+    policy.decode(torch.tensor([100, 200, 300, 400]), state)
+    state.keep(torch.tensor([3]))
+    logits = policy.decode(torch.tensor([210]), state)
+    assert state.owner.shape == (1, max(map(len, prompts)) + 2 + 1)
+    with torch.no_grad():
+        row = policy.distributions([Row(prompts[1], ((400, 210, 1),), (1.0,))])[0][-1]
+    torch.testing.assert_close(logits[0].log_softmax(-1), row, rtol=0, atol=2e-5)
 
 
 def test_the_reference_stays_while_the_policy_moves(make_policy, tasks, perturb_weights):

@@ -1,5 +1,6 @@
 """Checkpoints appear whole or not at all, and a damaged one is never resumed from."""
 
+import json
 import random
 import re
 import shutil
@@ -53,6 +54,61 @@ def test_an_intact_checkpoint_of_the_step_stays_and_a_damaged_one_is_written_ane
     (folder / "state.json").unlink()
     checkpoint.save(tmp_path, 5, _weights(b"third"), {"n": 1}, keep_last=1)
     assert (folder / "model" / "model.safetensors").read_bytes() == b"third"
+
+
+def test_the_best_one_stays_the_first_of_equals(tmp_path: Path):
+    scores = {10: 0.5, 20: 0.7, 30: 0.7, 40: 0.6, 45: 0.9}  # there is no checkpoint of step 45
+    for step in (10, 20, 30, 40, 50):
+        checkpoint.save(tmp_path, step, _weights(b"w"), {}, 1, {s: score for s, score in scores.items() if s <= step})
+    assert _names(tmp_path) == ["step-000020", "step-000050"]
+    checkpoint.prune(tmp_path, 1, {})
+    assert _names(tmp_path) == ["step-000050"]
+
+
+def test_a_kill_while_an_old_one_is_deleted_leaves_no_half(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    for step in (1, 2):
+        checkpoint.save(tmp_path, step, _weights(b"w"), {}, keep_last=2)
+
+    def killed(folder: Path) -> None:
+        (folder / "model" / "model.safetensors").unlink()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(shutil, "rmtree", killed)
+    with pytest.raises(KeyboardInterrupt):
+        checkpoint.prune(tmp_path, 1)
+    assert _names(tmp_path) == [".step-000001.tmp", "step-000002"]
+    monkeypatch.undo()
+    checkpoint.save(tmp_path, 3, _weights(b"w"), {}, keep_last=2)
+    assert _names(tmp_path) == ["step-000002", "step-000003"]
+
+
+def test_one_of_a_certain_step(tmp_path: Path):
+    for step in (1, 2):
+        checkpoint.save(tmp_path, step, _weights(b"w"), {"n": step}, keep_last=2)
+    assert checkpoint.latest(tmp_path, 1).state == {"n": 1}
+    with pytest.raises(RunError, match=r"no checkpoint of step 3; there are: 1, 2"):
+        checkpoint.latest(tmp_path, 3)
+
+
+def _written_as(folder: Path, document: dict) -> None:
+    """Put another `state.json` into a checkpoint, as another version of Oncurve would have written it."""
+    path, manifest = folder / "state.json", json.loads((folder / "manifest.json").read_text())
+    path.write_text(json.dumps(document))
+    manifest["state.json"] = {"sha256": checkpoint._sha256(path), "bytes": path.stat().st_size}
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+
+
+def test_an_older_schema_is_read_and_another_is_refused_with_the_commands(tmp_path: Path):
+    folder = checkpoint.save(tmp_path, 5, _weights(b"w"), {"step": 5}, keep_last=1)
+    _written_as(folder, {"step": 5, "policy_version": 10})  # version 1 was the bare state
+    assert checkpoint.latest(tmp_path).state == {"step": 5, "policy_version": 10}
+    for version in (0, 3):
+        _written_as(folder, {"schema_version": version, "oncurve": "9.8.7", "state": {}})
+        with pytest.raises(RunError) as caught:
+            checkpoint.latest(tmp_path)
+        assert f"checkpoint schema version {version}; " in str(caught.value)
+        assert "python -m pip install oncurve==9.8.7\n" in str(caught.value)
+        assert f"oncurve train --resume {tmp_path}" in str(caught.value)
 
 
 def _flip(path: Path) -> None:

@@ -20,6 +20,8 @@ VERBS = {
     "explain": "work one GRPO step out by hand, each formula with its numbers",
     "trace": "follow every number of a recorded step, from the answers to the loss",
     "plan": "print what a configuration means before anything runs",
+    "compare": "tell whether two runs are the same bit for bit, and where they differ",
+    "export": "write a run's model for transformers and vLLM, with a model card",
 }
 
 HELP = f"""\
@@ -46,8 +48,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except OncurveError as error:
         print(f"oncurve: {error}", file=sys.stderr)
         return 2
-    except KeyboardInterrupt:
-        print("\noncurve: stopped", file=sys.stderr)
+    except KeyboardInterrupt as stop:
+        print(f"\noncurve: {str(stop) or 'stopped'}", file=sys.stderr)
         return 130
     except BrokenPipeError:
         if not _reader_gone():

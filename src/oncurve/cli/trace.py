@@ -242,13 +242,12 @@ def _show_group(console: Console, group: Json) -> None:
     console.print(f"  truth   {_plain(group['truth'])}")
     console.print(f"  reward  mean {mean}, deviation {group['reward_std']:.4f}")
     parts = list(dict.fromkeys(name for answer in group["answers"] for name in answer["parts"]))
-    table = _table("#", "text", "box", *parts, "reward", "advantage", "loss", left=("text", "box"))
+    table = _table("#", "answer", *parts, "reward", "advantage", "loss", left=("answer",))
     for answer in _ranked(group):
         scored = answer["status"] == "scored"
         table.add_row(
             str(answer["answer"]),
-            answer["text"],
-            _plain(answer["extracted"]) if scored else f"{answer['status']}: {answer['reason']}",
+            answer["text"] if scored else f"{answer['text']} ({answer['status']}: {answer['reason']})",
             *(_number(answer["parts"].get(name), 3) for name in parts),
             _number(answer["reward"], 4),
             f"{answer['advantage']:+.4f}",

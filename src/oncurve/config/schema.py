@@ -43,7 +43,7 @@ class ModelConfig(Section):
     path: str = "builtin:tiny"  # builtin:tiny, a folder (also a run's), or a hub id
     dtype: Literal["float32", "bfloat16"] = "float32"
     device: str = "auto"
-    attention: Literal["sdpa", "eager"] = "sdpa"
+    attention: Literal["sdpa", "flex_attention", "eager"] = "sdpa"  # flex_attention: for long rows on a GPU
     lora: LoraConfig | None = None
     gradient_checkpointing: bool = False  # run each layer again in the backward rather than keep what it computed
 
@@ -235,9 +235,25 @@ class EvaluateConfig(Section):
     batch_size: Positive = 64
 
 
+EvalMetric = Literal[
+    "eval/mean_iou/mean",
+    "eval/accuracy/mean",
+    "eval/heldout/acc@0.75",
+    "eval/heldout/acc@0.95",
+    "eval/heldout/valid_format",
+]
+
+
 class CheckpointConfig(Section):
     every_steps: NotNegative = 50  # 0: only at the end
     keep_last: Positive = 2
+    keep_best: EvalMetric | None = None  # keep the checkpoint of the highest such evaluation too; eval/mean_iou will do
+
+    @field_validator("keep_best", mode="before")
+    @classmethod
+    def _in_full(cls, name: object) -> object:
+        """`eval/mean_iou` for `eval/mean_iou/mean`, `eval/accuracy` for `eval/accuracy/mean`."""
+        return f"{name}/mean" if name in ("eval/mean_iou", "eval/accuracy") else name
 
 
 class TrainConfig(Section):
@@ -266,6 +282,16 @@ class TrainConfig(Section):
             raise ValueError(
                 f"num_steps {self.num_steps} is no multiple of accumulate_steps {self.accumulate_steps}: the last update "
                 f"would lack steps; the next multiple is {-(-self.num_steps // self.accumulate_steps) * self.accumulate_steps}"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _the_best_is_measured(self) -> Self:
+        saved, measured = self.checkpoint.every_steps, self.evaluate.every_steps
+        if self.checkpoint.keep_best and saved and (not measured or saved % measured):
+            raise ValueError(
+                f"keep_best chooses among evaluated checkpoints, and checkpoint.every_steps {saved} is no multiple of "
+                f"evaluate.every_steps {measured}; set evaluate.every_steps to {saved} or a divisor of it"
             )
         return self
 

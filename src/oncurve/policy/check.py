@@ -1,4 +1,4 @@
-"""At start, the shared row against the plain way on the loaded model: one small group, log-probabilities and gradients."""
+"""At start, the shared row, in tiles and under a mask, against the plain way: one small group, logps and gradients."""
 
 from dataclasses import dataclass
 
@@ -35,9 +35,12 @@ def check_shared_prefix(policy: Policy, task: Task, seed: int = 0) -> PrefixChec
     answers = tuple(tuple(pool[torch.randint(len(pool), (n,), generator=generator)].tolist()) for n in LENGTHS)
     row = Row(policy.encode(task, max(LENGTHS)), answers, (1.0,) * len(answers))
     weights = torch.randn(sum(LENGTHS), generator=generator).to(policy.device)
-    shared, plain = (_logps_and_gradient(policy, row, weights, plain) for plain in (False, True))
-    logp_error = (shared[0] - plain[0]).abs().max().item()
-    gradient_error = ((shared[1] - plain[1]).norm() / plain[1].norm()).item()
+    plain_logps, plain_gradient = _logps_and_gradient(policy, row, weights, why_plain="the self-check asks")
+    errors = []
+    for tiled_from in (0, None):
+        logps, gradient = _logps_and_gradient(policy, row, weights, tiled_from=tiled_from)
+        errors.append([(logps - plain_logps).abs().max(), (gradient - plain_gradient).norm() / plain_gradient.norm()])
+    logp_error, gradient_error = torch.tensor(errors).amax(0).tolist()  # NaN, where there is one
     tolerance = TOLERANCE[policy.compute_dtype]
     if not (logp_error <= tolerance and gradient_error <= tolerance):
         policy.why_plain = (
@@ -48,13 +51,16 @@ def check_shared_prefix(policy: Policy, task: Task, seed: int = 0) -> PrefixChec
 
 
 def _logps_and_gradient(
-    policy: Policy, row: Row, weights_T: torch.Tensor, plain: bool
+    policy: Policy, row: Row, weights_T: torch.Tensor, **attributes
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    why, policy.why_plain = policy.why_plain, "the self-check asks" if plain else None
+    before = {name: getattr(policy, name) for name in attributes}
     try:
+        for name, value in attributes.items():
+            setattr(policy, name, value)
         logps_T = policy.logps([row]).logps_T
     finally:
-        policy.why_plain = why
+        for name, value in before.items():
+            setattr(policy, name, value)
     parameters = [p for p in policy.model.parameters() if p.requires_grad]
     gradients = torch.autograd.grad((weights_T * logps_T).sum(), parameters, allow_unused=True)
     flat = torch.cat([g.flatten() for g in gradients if g is not None])

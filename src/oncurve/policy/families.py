@@ -7,13 +7,15 @@ from typing import Literal
 
 import torch
 from torch import Tensor
+from torch.nn.attention.flex_attention import BlockMask
 
 from oncurve.errors import ModelError
-from oncurve.policy import prefix
+from oncurve.policy import flex, prefix, tiles
 from oncurve.policy.prompt import Prompt
 from oncurve.types import Task
 
 ATTENTION_LAYERS = {"full_attention", "sliding_attention"}
+Mask = Tensor | BlockMask
 TOKEN_TYPES = ("mm_token_type_ids", "token_type_ids")
 
 
@@ -114,12 +116,27 @@ class Family:
         """`(axes, rows, columns)` as the family takes it."""
         return positions if self.num_position_axes > 1 else positions[0]
 
-    def shared_mask(self, model, layout: prefix.Layout) -> Tensor | dict[str, Tensor]:
-        """The mask of a batch of shared rows: one, or one for each type of layer where some have sliding windows."""
-        config = model.config.get_text_config()
+    def shared_mask(self, model, layout: prefix.Layout, tiled_from: int | None = None) -> Mask | dict[str, Mask]:
+        """The mask of a batch of shared rows: one, or one for each type of layer where some have sliding windows.
 
-        def mask(window: int | None) -> Tensor:
-            seen = prefix.visible(layout, window, blocks_escape=self.two_way == "prompt")
+        Rows of `tiled_from` columns and more get `tiles.codes` in its place, on a CPU and under sdpa, where no part of the
+        prompt sees itself in both directions.
+        """
+        config, escape = model.config.get_text_config(), self.two_way == "prompt"
+        tiled = (
+            tiled_from is not None
+            and layout.ids_BS.shape[1] >= tiled_from
+            and layout.ids_BS.device.type == "cpu"
+            and config._attn_implementation == "sdpa"
+            and self.two_way is None
+        )
+
+        def mask(window: int | None) -> Mask:
+            if config._attn_implementation == "flex_attention":
+                return flex.block_mask(layout, window, blocks_escape=escape)
+            if tiled:
+                return tiles.codes(layout.segment_BS, layout.place_BS, window)
+            seen = prefix.visible(layout, window, blocks_escape=escape)
             return prefix.additive(seen, model.dtype) if config._attn_implementation == "eager" else seen
 
         window, layer_types = getattr(config, "sliding_window", None), getattr(config, "layer_types", None)

@@ -1,7 +1,7 @@
 """The policy: a model, its processor and its frozen reference. Log-probabilities here are the only ones in Oncurve."""
 
 import copy
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -11,25 +11,14 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 
 from oncurve.errors import DataError, ModelError
 from oncurve.policy import prefix
+from oncurve.policy.decoding import DecodeState, SharedState, SpreadState
 from oncurve.policy.families import Family
+from oncurve.policy.head import headless, in_chunks
 from oncurve.policy.prompt import Prompt, Row, concat_images, left_padded
 from oncurve.types import Task
 
 MAX_KEPT_PROMPTS = 64  # sampling, update and reference ask for the same ones in one step
-
-
-@dataclass(slots=True)
-class DecodeState:
-    """What joint decoding carries from token to token: the cache, the 2-D mask and each row's next position."""
-
-    cache: object
-    seen: Tensor  # (rows, columns)
-    next_positions: Tensor  # (rows,)
-
-    def keep(self, rows: Tensor) -> None:
-        """Drop all rows but these."""
-        self.cache.reorder_cache(rows)
-        self.seen, self.next_positions = self.seen[rows], self.next_positions[rows]
+TILED_FROM = 1024  # columns of a shared row from which its attention runs in tiles; below it one mask is quicker
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +53,7 @@ class Policy:
         self.banned_ids = torch.tensor(sorted(banned_ids), dtype=torch.long, device=model.device)
         self.reference: torch.nn.Module | None = None
         self.version = 0
+        self.tiled_from = TILED_FROM
         self._prompts: dict[tuple, Prompt] = {}
         self._token_texts: dict[int, str] = {}
         self.why_plain = family.why_no_shared_prefix(model)
@@ -139,8 +129,10 @@ class Policy:
     # Decoding
 
     @torch.no_grad()
-    def prefill(self, prompts: Sequence[Prompt], repeats: Sequence[int]) -> tuple[Tensor, DecodeState]:
-        """Run each prompt once and spread its cache over `repeats[i]` rows. Returns the first logits `(rows, _V)`.
+    def prefill(
+        self, prompts: Sequence[Prompt], repeats: Sequence[int], max_new_tokens: int
+    ) -> tuple[Tensor, DecodeState]:
+        """Run each prompt once, for `repeats[i]` answers of up to `max_new_tokens`. The first logits `(answers, _V)`.
 
         The prompts share one `batch_key`. Logits are at least float32, with banned tokens at minus infinity.
         """
@@ -167,25 +159,26 @@ class Policy:
         index = torch.arange(len(prompts), device=self.device).repeat_interleave(
             torch.tensor(repeats, device=self.device)
         )
-        out.past_key_values.reorder_cache(index)
         starts = torch.tensor([prompt.next_position for prompt in prompts], device=self.device)
-        state = DecodeState(out.past_key_values, stacked["attention_mask"].to(self.device)[index], starts[index])
+        short = SharedState.takes(out.past_key_values, size, max(repeats) * max_new_tokens)
+        kind = SharedState if self.shared_prefix and short else SpreadState
+        state = kind.of(out.past_key_values, stacked["attention_mask"].to(self.device), starts[index], index)
         return self._banned(out.logits[:, -1])[index], state
 
     @torch.no_grad()
     def decode(self, tokens: Tensor, state: DecodeState) -> Tensor:
-        """Append one token `(rows,)` to every row; the next logits `(rows, _V)`."""
-        state.seen = torch.cat([state.seen, state.seen.new_ones(len(tokens), 1)], 1)
-        positions = state.next_positions[None, :, None].expand(self.family.num_position_axes, -1, 1)
-        state.next_positions = state.next_positions + 1
+        """Append one token `(answers,)` to every answer; the next logits `(answers, _V)`."""
+        ids, positions, mask = state.advance(tokens)
+        if mask.ndim == 4 and self.model.config.get_text_config()._attn_implementation == "eager":
+            mask = prefix.additive(mask, self.model.dtype)
         out = self._forward(
-            input_ids=tokens[:, None],
-            attention_mask=state.seen,
-            position_ids=self.family.position_ids(positions),
+            input_ids=ids,
+            attention_mask=mask,
+            position_ids=self.family.position_ids(positions.expand(self.family.num_position_axes, -1, -1)),
             past_key_values=state.cache,
             use_cache=True,
         )
-        return self._banned(out.logits[:, -1])
+        return self._banned(state.of_answers(out.logits))
 
     def _forward(self, **inputs):
         with self._autocast():
@@ -195,26 +188,49 @@ class Policy:
 
     def logps(self, rows: Sequence[Row], *, reference: bool = False) -> TokenLogps:
         """Of every answer token of a batch of rows whose prompts share one `batch_key`, with gradient where enabled."""
-        logps_TV, targets_T = self.distributions(rows, reference=reference)
-        with torch.no_grad():
-            entropy_T = torch.special.entr(logps_TV.detach().exp()).sum(-1)
-        return TokenLogps(logps_TV.gather(-1, targets_T[:, None])[:, 0], entropy_T)
+        head, hidden_TH, targets_T, temperatures_T = self._predictors(rows, reference=reference)
+
+        def terms(hidden_TH: Tensor, targets_T: Tensor, temperatures_T: Tensor) -> tuple[Tensor, Tensor]:
+            logps_TV = self._distributions(head, hidden_TH, temperatures_T)
+            with torch.no_grad():
+                entropy_T = torch.special.entr(logps_TV.exp()).sum(-1)
+            return logps_TV.gather(-1, targets_T[:, None])[:, 0], entropy_T
+
+        num_logits = self.model.config.get_text_config().vocab_size
+        return TokenLogps(*in_chunks(terms, hidden_TH, targets_T, temperatures_T, num_logits))
 
     def distributions(self, rows: Sequence[Row], *, reference: bool = False) -> tuple[Tensor, Tensor]:
         """The log-distribution `_TV` that predicts each answer token, at least float32, and the tokens `_T` themselves."""
+        head, hidden_TH, targets_T, temperatures_T = self._predictors(rows, reference=reference)
+        return self._distributions(head, hidden_TH, temperatures_T), targets_T
+
+    def _predictors(
+        self, rows: Sequence[Row], *, reference: bool
+    ) -> tuple[Callable[[Tensor], Tensor], Tensor, Tensor, Tensor]:
+        """The head, and of each answer token the hidden state `_TH` that predicts it, itself, and its temperature."""
         model = self.reference if reference else self.model
-        with self._autocast(), self._recomputing(), self._base_alone(reference and self.has_adapter):
-            logits_TV, targets_T, answer_T = (self.shared if self.shared_prefix else self.plain)(model, rows)
+        with (
+            self._autocast(),
+            self._recomputing(),
+            self._base_alone(reference and self.has_adapter),
+            headless(model) as head,
+        ):
+            hidden_TH, targets_T, answer_T = (self.shared if self.shared_prefix else self.plain)(model, rows)
+        dtype = torch.promote_types(hidden_TH.dtype, torch.float32)
+        temperatures = torch.tensor([t for row in rows for t in row.temperatures], dtype=dtype, device=self.device)
+        return head, hidden_TH, targets_T, temperatures[answer_T]
+
+    def _distributions(self, head: Callable[[Tensor], Tensor], hidden_TH: Tensor, temperatures_T: Tensor) -> Tensor:
+        with self._autocast():
+            logits_TV = head(hidden_TH)
         logits_TV = self._banned(logits_TV)
-        temperatures = [t for row in rows for t in row.temperatures]
-        temperatures_T = torch.tensor(temperatures, dtype=logits_TV.dtype, device=self.device)[answer_T]
-        return self.log_distribution(logits_TV, temperatures_T), targets_T
+        return self.log_distribution(logits_TV, temperatures_T)
 
     def shared(self, model: torch.nn.Module, rows: Sequence[Row]) -> tuple[Tensor, Tensor, Tensor]:
-        """Logits `_TV`, targets `_T` and answer index `_T`, with all answers to one prompt in one sequence."""
+        """Hidden states `_TH`, targets `_T` and answer index `_T`, with all answers to one prompt in one sequence."""
         layout = prefix.lay_out(rows, self.tokenizer.pad_token_id).to(self.device)
-        with self.family.handed(model, self.family.shared_mask(model, layout)) as mask:
-            logits = model(
+        with self.family.handed(model, self.family.shared_mask(model, layout, self.tiled_from)) as mask:
+            hidden = model(
                 input_ids=layout.ids_BS,
                 attention_mask=mask,
                 position_ids=self.family.position_ids(layout.positions_ABS),
@@ -222,7 +238,7 @@ class Policy:
                 use_cache=False,
                 logits_to_keep=layout.columns_K,
             ).logits
-        return logits.reshape(-1, logits.shape[-1])[layout.predictor_T], layout.targets_T, layout.answer_T
+        return hidden.reshape(-1, hidden.shape[-1])[layout.predictor_T], layout.targets_T, layout.answer_T
 
     def plain(self, model: torch.nn.Module, rows: Sequence[Row]) -> tuple[Tensor, Tensor, Tensor]:
         """The same with one sequence for each answer, under the model's own mask and positions: what `shared` must meet."""
@@ -238,14 +254,14 @@ class Policy:
             for name, values in prompt.token_types.items():
                 types[name][i, : len(prompt)] = values
                 types[name][i, len(prompt) :] = self.family.answer_token_type
-        logits = model(
+        hidden = model(
             input_ids=ids.to(self.device),
             attention_mask=seen.to(self.device),
             **{name: values.to(self.device) for name, values in types.items()},
             **concat_images([prompt for prompt, _ in answers], self.device, model.dtype),
             use_cache=False,
         ).logits
-        kept = [logits[i, len(p) - 1 : len(p) + len(a) - 1] for i, (p, a) in enumerate(answers)]
+        kept = [hidden[i, len(p) - 1 : len(p) + len(a) - 1] for i, (p, a) in enumerate(answers)]
         targets = torch.tensor([token for _, answer in answers for token in answer], device=self.device)
         answer_T = torch.tensor([i for i, (_, answer) in enumerate(answers) for _ in answer], device=self.device)
         return torch.cat(kept), targets, answer_T

@@ -1,6 +1,7 @@
 """Writing files so that a kill at any moment leaves whole ones, and a full disk a clear error."""
 
 import errno
+import fcntl
 import json
 import math
 import os
@@ -12,6 +13,7 @@ from typing import Any
 
 from oncurve.errors import RunError
 
+LOCK = ".lock"
 MEND = {
     errno.ENOSPC: "free some space, or write runs to another disk with --runs_folder=FOLDER",
     errno.EDQUOT: "free some of your quota, or write runs to another disk with --runs_folder=FOLDER",
@@ -34,6 +36,35 @@ def writing(path: Path) -> Iterator[None]:
         why = (error.strerror or str(error)).lower()
         mend = MEND.get(error.errno, "check the disk, or write runs elsewhere with --runs_folder=FOLDER")
         raise RunError(f"can't write {path}: {why}; {mend}; what was written before it is intact") from error
+
+
+@contextmanager
+def locked(run_folder: Path) -> Iterator[None]:
+    """Hold the run folder, made where it is missing, so that no other process writes there at the same time.
+
+    The lock goes with this process, however it ends. A file system that knows no locks holds nobody back. Raises
+    `RunError` that names the process that holds the folder.
+    """
+    with writing(run_folder):
+        run_folder.mkdir(parents=True, exist_ok=True)
+        file = (run_folder / LOCK).open("a+")
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.seek(0)
+            raise RunError(
+                f"{run_folder} is being written by another process ({file.read() or 'just started'}); wait until it "
+                "ends, or stop it first"
+            ) from None
+        except OSError as error:
+            if error.errno not in (errno.ENOSYS, errno.ENOLCK, errno.ENOTSUP):
+                raise
+        with writing(run_folder / LOCK):
+            file.truncate(0)
+            file.write(f"process {os.getpid()}")
+            file.flush()
+        yield
 
 
 def put(path: Path, data: bytes) -> None:

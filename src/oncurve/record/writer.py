@@ -3,7 +3,8 @@
 import math
 import platform
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib import metadata
@@ -16,10 +17,12 @@ import pyarrow.parquet as pq
 from pydantic import BaseModel
 
 from oncurve.errors import RunError
-from oncurve.record.files import append, numbered, put, to_json, writing
+from oncurve.record.files import LOCK, append, numbered, put, to_json, writing
 from oncurve.record.reader import RunReader, image_file, probes_file, step_file
 from oncurve.record.schema import ARROW_SCHEMA, SCHEMA_VERSION, AnswerRecord
 from oncurve.types import TaskImage
+
+NUM_ENCODERS = 4  # threads
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +35,13 @@ class RunWriter:
     folder: Path
 
     @classmethod
-    def create(cls, folder: Path, config: BaseModel, command: str, *, replace: bool = False) -> "RunWriter":
-        """Start a run in a new or empty folder; `replace` deletes the run that was there, and nothing but a run."""
+    def create(
+        cls, folder: Path, config: BaseModel, command: str, *, replace: bool = False, reward_rules: str | None = None
+    ) -> "RunWriter":
+        """Start a run in a new or empty folder; `replace` deletes the run that was there, and nothing but a run.
+
+        `reward_rules` are the grader's, with the hash of a reward function's file, so that a resume can tell a change.
+        """
         with writing(folder):
             folder.mkdir(parents=True, exist_ok=True)
             if any(not path.name.startswith(".") for path in folder.iterdir()):
@@ -43,24 +51,28 @@ class RunWriter:
                         f"give the new one another name (--name=NEW), or delete the old one first (--replace)"
                     )
                 _delete_run(folder)
-            for name in ("steps", "images", "probes"):
-                (folder / name).mkdir()
         info = {
             "schema_version": SCHEMA_VERSION,
             "command": command,
             "versions": {"python": platform.python_version()} | {name: _version(name) for name in ("oncurve", "torch")},
             "started": _now(),
+            "reward_rules": reward_rules,
             "config": config.model_dump(mode="json"),
         }
-        put(folder / "config.json", to_json(info, indent=2).encode() + b"\n")
+        put(folder / "config.json", to_json(info, indent=2).encode() + b"\n")  # first: from here on it is a run
+        _make_folders(folder)
         return cls(folder)
 
     @classmethod
     def resume(cls, folder: Path, step: int) -> "RunWriter":
-        """Go on from `step`: rows, answers, probes and checkpoints of later steps are deleted, and so are torn ones."""
+        """Go on from `step`: rows, answers, probes and checkpoints of later steps are deleted, and so are torn ones.
+
+        From step -1 on nothing is left of the record but its configuration.
+        """
         reader = RunReader(folder)
         for name, rows in (("metrics.jsonl", reader.metrics()), ("events.jsonl", reader.events())):
-            put(folder / name, "".join(to_json(row) + "\n" for row in rows if row["step"] <= step).encode())
+            if (folder / name).exists():
+                put(folder / name, "".join(to_json(row) + "\n" for row in rows if row["step"] <= step).encode())
         with writing(folder):
             for name, suffix in (("steps", ".parquet"), ("probes", ".json"), ("checkpoints", "")):
                 for number, path in numbered(folder / name, suffix).items():
@@ -68,6 +80,7 @@ class RunWriter:
                         _delete(path)
             for leftover in list(folder.rglob(".*.tmp")):
                 _delete(leftover)
+        _make_folders(folder)
         return cls(folder)
 
     def metrics(self, step: int, values: Mapping[str, float]) -> None:
@@ -89,6 +102,12 @@ class RunWriter:
             image.pixels.save(png, "PNG", compress_level=1)
             put(path, png.getvalue())
 
+    def images(self, images: Iterable[TaskImage]) -> None:
+        """Keep several images, each once; encoded side by side, which takes most of a step's record."""
+        distinct = {image.sha256: image for image in images}.values()
+        with ThreadPoolExecutor(NUM_ENCODERS) as pool:
+            list(pool.map(self.image, distinct))
+
     def step(self, step: int, rows: Sequence[AnswerRecord]) -> None:
         """Write the answers of one step."""
         columns = {name: [getattr(row, name) for row in rows] for name in ARROW_SCHEMA.names}
@@ -101,13 +120,20 @@ class RunWriter:
         put(probes_file(self.folder, step), to_json(rows, indent=1).encode() + b"\n")
 
 
+def _make_folders(run_folder: Path) -> None:
+    with writing(run_folder):
+        for name in ("steps", "images", "probes"):
+            (run_folder / name).mkdir(exist_ok=True)
+
+
 def _delete_run(folder: Path) -> None:
     try:
         RunReader(folder)
     except RunError as error:
         raise RunError(f"--replace deletes nothing but runs: {error}; choose another name (--name=NEW)") from error
     for path in sorted(folder.iterdir(), key=lambda path: path.name == "config.json"):  # last, so that it stays a run
-        _delete(path)
+        if path.name != LOCK:
+            _delete(path)
 
 
 def _delete(path: Path) -> None:

@@ -80,7 +80,7 @@ class LocalSampler:
     def _decode(self, batch: list[tuple]) -> None:
         policy, prompts = self.policy, [prompt for _, prompt, _ in batch]
         rows = [answer for _, _, answers in batch for answer in answers]
-        logits, state = policy.prefill(prompts, [len(answers) for _, _, answers in batch])
+        logits, state = policy.prefill(prompts, [len(answers) for _, _, answers in batch], self.max_new_tokens)
         self.prefill_tokens += sum(map(len, prompts))
         temperatures = torch.tensor([row.temperature for row in rows], device=logits.device)
         stream = torch.tensor(np.stack([row.uniforms for row in rows]), device=logits.device)
