@@ -88,7 +88,7 @@ def _card(reader, step: int) -> Iterator[str]:
         yield f"base_model: {base}"
     yield from ("---", "", f"# {name}", "")
     trained = "with GRPO, on rewards that a program computes" if "reward" in config else "on written answers"
-    yield f"Trained by [Oncurve](https://pypi.org/project/oncurve) {trained}, from `{base}`; the weights after step {step}."
+    yield f"Trained by Oncurve {trained}, from `{base}`; the weights after step {step}."
     yield from ("", "## Use", "", "```python", _USE, "```", "")
     yield "`generation_config.json` decodes as the evaluation did: greedily, with structural tokens suppressed."
     yield from ("", "## Data", "")

@@ -54,7 +54,8 @@ class RunWriter:
         info = {
             "schema_version": SCHEMA_VERSION,
             "command": command,
-            "versions": {"python": platform.python_version()} | {name: _version(name) for name in ("oncurve", "torch")},
+            "versions": {"python": platform.python_version()}
+            | {name: _version(name) for name in ("oncurve", "torch", "transformers")},
             "started": _now(),
             "reward_rules": reward_rules,
             "config": config.model_dump(mode="json"),
