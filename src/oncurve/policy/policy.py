@@ -11,6 +11,7 @@ from oncurve.errors import DataError
 from oncurve.policy import prefix
 from oncurve.policy.families import Family
 from oncurve.policy.prompt import Prompt, Row, concat_images, left_padded
+from oncurve.policy.value import ValueHead
 from oncurve.types import Task
 
 MAX_KEPT_PROMPTS = 64  # sampling, update and reference ask for the same ones in one step
@@ -35,7 +36,8 @@ class TokenLogps:
     """Of each answer token, row by row and answer by answer: its log-probability and its distribution's entropy, nats."""
 
     logps_T: Tensor
-    entropy_T: Tensor  # detached
+    entropy_T: Tensor  # detached unless its gradient was asked for
+    values_T: Tensor | None = None  # of the state before each token, where there is a value head
 
 
 class Policy:
@@ -61,6 +63,7 @@ class Policy:
         self.compute_dtype = compute_dtype
         self.banned_ids = torch.tensor(sorted(banned_ids), dtype=torch.long, device=model.device)
         self.reference: torch.nn.Module | None = None
+        self.value_head: ValueHead | None = None
         self.version = 0
         self._prompts: dict[tuple, Prompt] = {}
         self._token_texts: dict[int, str] = {}
@@ -86,6 +89,17 @@ class Policy:
     def freeze_reference(self) -> None:
         """Keep a frozen copy of the present weights as the reference of the KL term."""
         self.reference = copy.deepcopy(self.model).eval().requires_grad_(False)
+
+    @torch.no_grad()
+    def move_reference(self, share: float) -> None:
+        """`reference <- share policy + (1 - share) reference`, weight by weight (TR-DPO, arXiv 2404.09656 eq. 5)."""
+        for kept, present in zip(self.reference.parameters(), self.model.parameters(), strict=True):
+            kept.lerp_(present, share)
+
+    def add_value_head(self) -> None:
+        """Give the policy a critic; `logps` then returns values too."""
+        head = self.model.get_output_embeddings().weight
+        self.value_head = ValueHead(head.shape[1]).to(self.device, head.dtype)
 
     def encode(self, task: Task, max_new_tokens: int = 0) -> Prompt:
         """The task's prompt. Raises `DataError` where prompt and answer would not fit into the model's context.
@@ -179,37 +193,44 @@ class Policy:
 
     # Log-probabilities
 
-    def logps(self, rows: Sequence[Row], *, reference: bool = False) -> TokenLogps:
+    def logps(self, rows: Sequence[Row], *, reference: bool = False, entropy_gradient: bool = False) -> TokenLogps:
         """Of every answer token of a batch of rows whose prompts share one `batch_key`, with gradient where enabled."""
-        logps_TV, targets_T = self.distributions(rows, reference=reference)
-        with torch.no_grad():
-            entropy_T = torch.special.entr(logps_TV.detach().exp()).sum(-1)
-        return TokenLogps(logps_TV.gather(-1, targets_T[:, None])[:, 0], entropy_T)
+        logps_TV, targets_T, hidden_TH = self._predicted(rows, reference=reference)
+        with torch.set_grad_enabled(entropy_gradient and torch.is_grad_enabled()):
+            entropy_T = -(logps_TV.exp() * logps_TV.index_fill(-1, self.banned_ids, 0.0)).sum(-1)
+        values_T = self.value_head(hidden_TH) if self.value_head is not None and not reference else None
+        return TokenLogps(logps_TV.gather(-1, targets_T[:, None])[:, 0], entropy_T, values_T)
 
     def distributions(self, rows: Sequence[Row], *, reference: bool = False) -> tuple[Tensor, Tensor]:
         """The log-distribution `_TV` that predicts each answer token, at least float32, and the tokens `_T` themselves."""
+        return self._predicted(rows, reference=reference)[:2]
+
+    def _predicted(self, rows: Sequence[Row], *, reference: bool) -> tuple[Tensor, Tensor, Tensor]:
+        """The log-distributions `_TV`, the tokens `_T`, and the hidden states `_TH` that the head read."""
         model = self.reference if reference else self.model
         with self._autocast():
-            logits_TV, targets_T, answer_T = (self.shared if self.shared_prefix else self.plain)(model, rows)
+            logits_TV, targets_T, answer_T, hidden_TH = (self.shared if self.shared_prefix else self.plain)(model, rows)
         logits_TV = self._banned(logits_TV)
         temperatures = [t for row in rows for t in row.temperatures]
         temperatures_T = torch.tensor(temperatures, dtype=logits_TV.dtype, device=self.device)[answer_T]
-        return self.log_distribution(logits_TV, temperatures_T), targets_T
+        return self.log_distribution(logits_TV, temperatures_T), targets_T, hidden_TH
 
-    def shared(self, model: torch.nn.Module, rows: Sequence[Row]) -> tuple[Tensor, Tensor, Tensor]:
-        """Logits `_TV`, targets `_T` and answer index `_T`, with all answers to one prompt in one sequence."""
+    def shared(self, model: torch.nn.Module, rows: Sequence[Row]) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Logits `_TV`, targets `_T`, answer index `_T`, hidden `_TH`, with all answers to one prompt in one sequence."""
         layout = prefix.lay_out(rows, self.tokenizer.pad_token_id).to(self.device)
-        logits = model(
+        logits, hidden = _logits_and_hidden(
+            model,
             input_ids=layout.ids_BS,
             attention_mask=self.family.shared_mask(model, layout),
             position_ids=self.family.position_ids(layout.positions_ABS),
             **concat_images([row.prompt for row in rows], self.device, model.dtype),
             use_cache=False,
             logits_to_keep=layout.columns_K,
-        ).logits
-        return logits.reshape(-1, logits.shape[-1])[layout.predictor_T], layout.targets_T, layout.answer_T
+        )
+        logits_TV, hidden_TH = (x.reshape(-1, x.shape[-1])[layout.predictor_T] for x in (logits, hidden))
+        return logits_TV, layout.targets_T, layout.answer_T, hidden_TH
 
-    def plain(self, model: torch.nn.Module, rows: Sequence[Row]) -> tuple[Tensor, Tensor, Tensor]:
+    def plain(self, model: torch.nn.Module, rows: Sequence[Row]) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """The same with one sequence for each answer, under the model's own mask and positions: what `shared` must meet."""
         answers = [(row.prompt, answer) for row in rows for answer in row.answers]
         size = max(len(prompt) + len(answer) for prompt, answer in answers)
@@ -223,17 +244,21 @@ class Policy:
             for name, values in prompt.token_types.items():
                 types[name][i, : len(prompt)] = values
                 types[name][i, len(prompt) :] = self.family.answer_token_type
-        logits = model(
+        logits, hidden = _logits_and_hidden(
+            model,
             input_ids=ids.to(self.device),
             attention_mask=seen.to(self.device),
             **{name: values.to(self.device) for name, values in types.items()},
             **concat_images([prompt for prompt, _ in answers], self.device, model.dtype),
             use_cache=False,
-        ).logits
-        kept = [logits[i, len(p) - 1 : len(p) + len(a) - 1] for i, (p, a) in enumerate(answers)]
+        )
+        logits_TV, hidden_TH = (
+            torch.cat([x[i, len(p) - 1 : len(p) + len(a) - 1] for i, (p, a) in enumerate(answers)])
+            for x in (logits, hidden)
+        )
         targets = torch.tensor([token for _, answer in answers for token in answer], device=self.device)
         answer_T = torch.tensor([i for i, (_, answer) in enumerate(answers) for _ in answer], device=self.device)
-        return torch.cat(kept), targets, answer_T
+        return logits_TV, targets, answer_T, hidden_TH
 
     @staticmethod
     def log_distribution(logits: Tensor, temperatures: Tensor) -> Tensor:
@@ -248,3 +273,13 @@ class Policy:
         return torch.autocast(
             self.device.type, dtype=self.compute_dtype, enabled=self.compute_dtype != self.model.dtype
         )
+
+
+def _logits_and_hidden(model: torch.nn.Module, **inputs) -> tuple[Tensor, Tensor]:
+    """A forward's logits, and the hidden states that the language head made them from."""
+    read = []
+    handle = model.get_output_embeddings().register_forward_pre_hook(lambda _, given: read.append(given[0]))
+    try:
+        return model(**inputs).logits, read[0]
+    finally:
+        handle.remove()
