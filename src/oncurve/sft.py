@@ -109,7 +109,8 @@ def _train_step(
         for task in batch
     ]
     rows = [
-        policy.row(policy.encode(t), [written_answer(policy, label)], [1.0]) for t, label in zip(batch, labels, strict=True)
+        policy.row(policy.encode(t), [written_answer(policy, label)], [1.0])
+        for t, label in zip(batch, labels, strict=True)
     ]
     optimizer.zero_grad()
     logps_TV, targets_T = policy.distributions(rows)

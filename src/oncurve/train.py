@@ -210,9 +210,7 @@ def _that_fit(
     return kept
 
 
-def _batches(
-    assembled: Sequence[tuple[int, tuple[Group, ...]]], updater: Updater, config: TrainConfig
-) -> list[Batch]:
+def _batches(assembled: Sequence[tuple[int, tuple[Group, ...]]], updater: Updater, config: TrainConfig) -> list[Batch]:
     """An update's batches with their advantages, from rewards less their KL penalty where the KL term is in the reward."""
     groups, kl = [group for _, groups in assembled for group in groups], config.objective.kl
     if config.objective.type == "ppo":

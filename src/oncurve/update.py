@@ -134,7 +134,9 @@ class Updater:
     def metrics(self, batch: Batch, terms: Sequence[Sequence[AnswerTerms]]) -> dict[str, float]:
         """Ratio, clipping, KL, entropy, critic and sampler mismatch over the trained tokens of one step."""
         pairs = [
-            (r, term) for group, own in zip(batch.groups, terms, strict=True) for r, term in zip(group.rollouts, own, strict=True)
+            (r, term)
+            for group, own in zip(batch.groups, terms, strict=True)
+            for r, term in zip(group.rollouts, own, strict=True)
         ]
         kept = [(r, term) for r, term in pairs if term.weight > 0]
         if not kept:
@@ -160,7 +162,9 @@ class Updater:
                     *zip(*(term.pass_values for _, term in kept), strict=True),
                 )
             )
-            weights_T = _joined([[term.weight] * len(r.tokens) for r, term in kept])[mask_T] / self.objective.mini_batches
+            weights_T = (
+                _joined([[term.weight] * len(r.tokens) for r, term in kept])[mask_T] / self.objective.mini_batches
+            )
             metrics |= critic_metrics(values, old, returns, weights_T, self.objective.value_clip)
         return metrics | {"tokens/distinct_share": self._distinct_share(batch.groups)}
 
@@ -322,7 +326,10 @@ class Updater:
             value_loss = torch.zeros_like(loss)
             if self.critic is not None and len(weights_T):
                 # of an answer without a part in the loss there are no returns; NaN keeps its place until it is left out
-                columns = ([t.old_values for _, t in pairs], [t.returns or [math.nan] * len(r.tokens) for r, t in pairs])
+                columns = (
+                    [t.old_values for _, t in pairs],
+                    [t.returns or [math.nan] * len(r.tokens) for r, t in pairs],
+                )
                 old_T, returns_T = (_joined(column, found.logps_T)[kept_T] for column in columns)
                 values_T = critic.value_loss(found.values_T[kept_T], old_T, returns_T, objective.value_clip)
                 value_loss = objective.value_weight * (weights_T * values_T).sum()

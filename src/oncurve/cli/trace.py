@@ -87,7 +87,12 @@ def trace(reader: RunReader, step: int) -> Json:
         critic = {"critic": _total(logged.get("critic/loss"), *sums)}
     pairs = groupby(zip(rows, answers, strict=True), key=lambda pair: pair[0].group)
     groups = [_group(list(members), advantage) for _, members in pairs]
-    return {"step": step, "objective": objective.model_dump(mode="json")} | total | critic | {"passes": passes, "groups": groups}
+    return (
+        {"step": step, "objective": objective.model_dump(mode="json")}
+        | total
+        | critic
+        | {"passes": passes, "groups": groups}
+    )
 
 
 def _weighted(answers: list[Json], name: str, num_passes: int) -> list[list[float]]:
@@ -203,7 +208,9 @@ def _passes(row: AnswerRecord, objective: ObjectiveConfig) -> list[list[Json]]:
             values = [trained(column) for column in (row.pass_values[number], row.old_values, row.returns)]
             value_loss_T = value_loss(*values, objective.value_clip)
             columns |= {"value": values[0], "value_loss": value_loss_T, "weighted_value_loss": weight * value_loss_T}
-        lists = {name: iter([None] * len(logps) if column is None else column.tolist()) for name, column in columns.items()}
+        lists = {
+            name: iter([None] * len(logps) if column is None else column.tolist()) for name, column in columns.items()
+        }
         untrained = {name: 0.0 if name.startswith("weighted") else None for name in columns}
         passes.append(
             [
@@ -305,26 +312,24 @@ def _show_tokens(console: Console, answer: Json, title: str) -> None:
     console.print(
         f"{title}: #{answer['answer']}, A = {answer['advantage']:+.4f}, weight = {answer['weight']:.6g}", style="bold"
     )
-    has_reference = answer["tokens"][0]["reference_logp"] is not None
-    reference, kl = (["reference"], ["KL"]) if has_reference else ([], [])
-    critic = ["A", "return", "value"] if "return" in answer["tokens"][0] else []
-    columns = ["token", "old", *reference, *critic[:2], "pass", *critic[2:], "logp", "ratio", *kl, "policy term", "loss"]
-    table = _table(*columns, "x weight", left=("token",))
+    first = answer["tokens"][0]
+    fixed, moving = {"old": "old_logp"}, {"logp": "logp", "ratio": "ratio"}
+    if "return" in first:
+        fixed |= {"A": "advantage", "return": "return"}
+        moving |= {"value": "value", "value loss": "value_loss"}
+    elif first["reference_logp"] is not None:
+        fixed |= {"reference": "reference_logp"}
+        moving |= {"KL": "kl"}
+    moving |= {"policy term": "policy_term", "loss": "loss", "x weight": "weighted_loss"}
+    digits = {"ratio": 5, "KL": 6, "policy term": 5, "loss": 5, "x weight": 8}
+    table = _table("token", *fixed, "pass", *moving, left=("token",))
     for token in answer["tokens"]:
-        before = [token["text"].replace("\n", "\\n"), _number(token["old_logp"], 4)]
-        before += [_number(token["reference_logp"], 4) for _ in reference]
-        before += [_number(token[name], 4) for name in ("advantage", "return")] if critic else []
+        before = [token["text"].replace("\n", "\\n"), *(_number(token[name], 4) for name in fixed.values())]
         for index, term in enumerate(token["passes"]):
             table.add_row(
                 *(before if index == 0 else [""] * len(before)),
                 str(index),
-                *(_number(term[name], 4) for name in critic[2:]),
-                _number(term["logp"], 4),
-                _number(term["ratio"], 5),
-                *(_number(term["kl"], 6) for _ in kl),
-                _number(term["policy_term"], 5),
-                _number(term["loss"], 5),
-                _number(term["weighted_loss"], 8),
+                *(_number(term[name], digits.get(title, 4)) for title, name in moving.items()),
                 style=None if token["trained"] else "dim",
             )
     console.print(Padding(table, (0, 0, 0, 2)))

@@ -28,7 +28,11 @@ def whiten(advantages_T: Tensor, eps: float = 1e-8) -> Tensor:
 
 def value_loss(values_T: Tensor, old_values_T: Tensor, returns_T: Tensor, clip: float) -> Tensor:
     """`max((V - R)², (clip(V, V_old - clip, V_old + clip) - R)²) / 2` of each token (arXiv 2005.12729 section 3)."""
-    assert values_T.shape == old_values_T.shape == returns_T.shape, (values_T.shape, old_values_T.shape, returns_T.shape)
+    assert values_T.shape == old_values_T.shape == returns_T.shape, (
+        values_T.shape,
+        old_values_T.shape,
+        returns_T.shape,
+    )
     near_T = old_values_T + (values_T - old_values_T).clamp(-clip, clip)
     return torch.maximum((values_T - returns_T) ** 2, (near_T - returns_T) ** 2) / 2
 
