@@ -188,10 +188,11 @@ def test_mini_batches_share_one_old_policy_and_weigh_their_own_answers(policy, g
     updater = updater_of(policy, objective)
     first = [r for group in groups[:2] for r in group.rollouts]
     chunks = updater._chunks(answer for group in updater._answers(0, groups) for answer in group)
-    with torch.no_grad():
-        before = {r.tokens: x for chunk in chunks for r, x in zip(
-            [answer.rollout for answer in chunk.answers],
-            policy.logps(chunk.rows).logps_T.split([len(answer.rollout.tokens) for answer in chunk.answers]), strict=True)}  # fmt: skip
+    before = {}
+    for chunk in chunks:
+        rollouts = [answer.rollout for answer in chunk.answers]
+        logps = policy.logps(chunk.rows).logps_T.detach().split([len(r.tokens) for r in rollouts])
+        before |= {r.tokens: values for r, values in zip(rollouts, logps, strict=True)}
     result = updater.update([batch(groups)])
     terms = [term for group in result.terms[0] for term in group]
     rollouts = [r for group in groups for r in group.rollouts]
@@ -203,7 +204,7 @@ def test_mini_batches_share_one_old_policy_and_weigh_their_own_answers(policy, g
     assert terms[0].weight == pytest.approx(1 / sum(len(r.tokens) for r in first))
     assert updater.optimizer.done == 4
     by_hand = 0.0
-    for r, term, a in zip(rollouts, terms, [a for g in batch(groups).advantages_PG for a in g], strict=True):
+    for term, a in zip(terms, [a for g in batch(groups).advantages_PG for a in g], strict=True):
         for logp, old in zip(term.pass_logps[1], term.old_logps, strict=True):
             ratio = torch.tensor(logp - old).exp().item()
             by_hand -= term.weight * min(ratio * a, min(max(ratio, 0.8), 1.2) * a) / 2

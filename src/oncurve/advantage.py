@@ -30,8 +30,8 @@ def advantages(
     """`(r - baseline) / (deviation + eps)` of each answer among the scored ones of its group; 0 for the others.
 
     `baseline` is the group's mean (GRPO, arXiv 2402.03300 section 4.1.2) or the mean of the other answers (RLOO, arXiv
-    2402.14740 section 2.3), or `none`. `std = "none"` does not divide at all (Dr. GRPO, arXiv 2503.20783 eq. 3). Equal rewards give
-    exactly 0, and so does a group with fewer than two scored answers.
+    2402.14740 section 2.3), or `none`. `std = "none"` does not divide at all (Dr. GRPO, arXiv 2503.20783 eq. 3). Less a
+    baseline, equal rewards give exactly 0, and so does a group with fewer than two scored answers.
     """
     rewards = np.asarray(rewards_G, np.float64)
     assert rewards.ndim == 1, rewards.shape
@@ -60,7 +60,7 @@ def update_advantages(
     """The advantages of all groups of an update.
 
     Over `batch`, what an answer is above its group's baseline is itself brought to mean 0 and divided by its deviation
-    over all scored answers of the update (REINFORCE++, arXiv 2501.03262 section 3: baseline `none`; its variant with a
+    over all scored answers of the update (REINFORCE++, arXiv 2501.03262: baseline `none`; its variant with a
     baseline: `mean`).
     """
     pairs = list(zip(rewards_PG, scored_PG, strict=True))

@@ -27,7 +27,7 @@ def whiten(advantages_T: Tensor, eps: float = 1e-8) -> Tensor:
 
 
 def value_loss(values_T: Tensor, old_values_T: Tensor, returns_T: Tensor, clip: float) -> Tensor:
-    """`max((V - R)², (clip(V, V_old - clip, V_old + clip) - R)²) / 2` of each token (arXiv 2005.12729 section 3)."""
+    """`max((V - R)², (clip(V, V_old - clip, V_old + clip) - R)²) / 2` of each token (value clipping: arXiv 2005.12729)."""
     assert values_T.shape == old_values_T.shape == returns_T.shape, (
         values_T.shape,
         old_values_T.shape,

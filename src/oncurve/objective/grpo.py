@@ -46,7 +46,7 @@ def importance_weights(old_logps_T: Tensor, sampler_logps_T: Tensor, cap: float)
     """`min(exp(old - sampler), cap)`: what the trainer makes of tokens that another program sampled.
 
     Truncated importance weights as in IMPALA (arXiv 1802.01561 eq. 1), between sampler and old policy as in the decoupled
-    objective of AReaL (arXiv 2505.24298 eq. 5).
+    objective of AReaL (arXiv 2505.24298).
     """
     return ratio(old_logps_T, sampler_logps_T).clamp(max=cap).detach()
 

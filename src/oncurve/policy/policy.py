@@ -92,7 +92,7 @@ class Policy:
 
     @torch.no_grad()
     def move_reference(self, share: float) -> None:
-        """`reference <- share policy + (1 - share) reference`, weight by weight (TR-DPO, arXiv 2404.09656 eq. 5)."""
+        """`reference <- share policy + (1 - share) reference`, weight by weight (TR-DPO's soft update, arXiv 2404.09656)."""
         for kept, present in zip(self.reference.parameters(), self.model.parameters(), strict=True):
             kept.lerp_(present, share)
 
