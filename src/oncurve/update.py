@@ -98,7 +98,7 @@ class Updater:
         chunks = [self._chunks(answer for group in part for answer in group) for part in parts]
         texts = [self._written(part, tokens) for part, tokens in zip(parts, _spread(written, parts), strict=True)]
         self._look_back([chunk for part in chunks for chunk in part])
-        losses = [[0.0] * objective.passes for _ in batches]
+        losses, imitated = [[0.0] * objective.passes for _ in batches], []
         oldest = min(r.policy_version for batch in batches for group in batch.groups for r in group.rollouts)
         metrics: dict[str, float] = {
             "policy/skipped_updates/count": 0,
@@ -112,11 +112,10 @@ class Updater:
                     loss, value_loss = self._backward(chunk)
                     losses[chunk.step][number] += loss / len(parts)
                     total += loss + value_loss
-                for chunk in text:
-                    metrics["policy/sft_loss"] = metrics.get("policy/sft_loss", 0.0) + self._imitate(chunk) / (
-                        len(parts) * objective.passes
-                    )
+                imitated += map(self._imitate, text)
                 metrics |= self._step(total, metrics["policy/skipped_updates/count"])
+        if imitated:
+            metrics["policy/sft_loss"] = math.fsum(imitated) / objective.optimizer_steps
         self.done += 1
         if objective.kl.move_every and self.done % objective.kl.move_every == 0:
             self.policy.move_reference(objective.kl.move_share)
