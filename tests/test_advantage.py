@@ -1,4 +1,5 @@
 import json
+import math
 from pathlib import Path
 
 import numpy as np
@@ -6,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from oncurve.advantage import advantages, deviation
+from oncurve.advantage import advantages, deviation, update_advantages
 
 WORKED = json.loads((Path(__file__).parent / "reference" / "worked_example.json").read_text())["advantages"]
 REWARDS = st.lists(st.integers(0, 100).map(lambda n: n / 100), min_size=2, max_size=12)
@@ -93,3 +94,30 @@ def test_deviation_of_the_two_kinds():
     assert deviation([0, 1]) == pytest.approx(0.5**0.5)
     assert deviation([0, 1], "population") == 0.5
     assert deviation([0.1] * 3) == deviation([0.7]) == 0
+
+
+def test_over_the_batch_by_hand():
+    """REINFORCE++: mean 0.5 and sample deviation over the three scored answers of both groups; the failed one stays out."""
+    found = update_advantages(
+        [[1.0, 0.0], [0.5, math.nan]], [[True, True], [True, False]], baseline="none", over="batch", eps=1e-12
+    )
+    assert [x for group in found for x in group] == pytest.approx([1.0, -1.0, 0.0, 0.0])
+
+
+def test_over_the_batch_with_a_group_baseline_by_hand():
+    """Distances 0.2, -0.2, 0.4, -0.4 have mean 0 and population deviation sqrt(0.1)."""
+    found = update_advantages([[0.9, 0.5], [0.8, 0.0]], [[True] * 2] * 2, std="population", over="batch", eps=1e-12)
+    assert [x for group in found for x in group] == pytest.approx([x / math.sqrt(0.1) for x in (0.2, -0.2, 0.4, -0.4)])
+
+
+def test_over_groups_is_each_group_alone():
+    rewards = [[1.0, 0.0, 0.2], [0.5, 0.1, 0.9]]
+    expected = [tuple(advantages(r)) for r in rewards]
+    assert update_advantages(rewards, [[True] * 3] * 2) == [pytest.approx(x) for x in expected]
+
+
+def test_batch_advantages_do_not_depend_on_how_the_groups_are_ordered():
+    rewards, scored = [[1.0, 0.0, 0.2], [0.5, 0.1, 0.9]], [[True] * 3] * 2
+    forward = update_advantages(rewards, scored, baseline="leave_one_out", over="batch")
+    backward = update_advantages(rewards[::-1], scored, baseline="leave_one_out", over="batch")
+    assert forward == [pytest.approx(x) for x in backward[::-1]]

@@ -14,6 +14,7 @@ ROOT = Path(__file__).parents[1]
 RECIPES = {path.stem: path for path in sorted((ROOT / "recipes").glob("*.toml"))}
 STAGES = {name: tomllib.loads(path.read_text("utf-8")).get("stages") for name, path in RECIPES.items()}
 NAMED = {"cat_and_dog", "pr1", "pr1_code", "warmup", "photos"}
+NAMED |= {"dr_grpo", "dapo", "gspo", "cispo", "rloo", "reinforce_plus_plus", "ppo"}
 
 
 @pytest.fixture(autouse=True)

@@ -104,7 +104,7 @@ def test_the_terms_and_sums_are_those_worked_out_by_hand(tmp_path: Path, capsys:
     assert _call(_run(tmp_path, LOGGED), "--step", 3, "--json") == 0
     traced = json.loads(capsys.readouterr().out)
 
-    assert traced["objective"]["kl"] == {"beta": BETA, "estimator": "k3", "place": "loss"}
+    assert traced["objective"]["kl"].items() >= {"beta": BETA, "estimator": "k3", "place": "loss"}.items()
     assert traced["logged_loss"] == LOGGED["policy/loss"]
     assert traced["sum_of_answers"] == pytest.approx(sum(PASSES) / 2, rel=1e-12)
     assert traced["relative_difference"] < 1e-12

@@ -130,10 +130,10 @@ def test_loss_and_gradient_by_hand(reduction, policy, sampled, plain_logps):
 def test_every_micro_batch_gives_one_gradient(micro_batch_tokens, policy, sampled, plain_logps):
     loss, expected = by_hand(policy, [sampled], plain_logps, beta=BETA)
     updater = Updater(policy, config(micro_batch_tokens=micro_batch_tokens, kl=K3))
-    chunks = updater._chunks(0, sampled.groups)
-    assert sorted(place for chunk in chunks for place in chunk.places) == [
-        (g, a) for g, group in enumerate(sampled.groups) for a in range(len(group.rollouts))
-    ]
+    answers = [answer for group in updater._answers(0, sampled.groups) for answer in group]
+    chunks = updater._chunks(answers)
+    assert {id(answer) for chunk in chunks for answer in chunk.answers} == set(map(id, answers))
+    assert sum(len(chunk.answers) for chunk in chunks) == len(answers)
     assert len(chunks) == {1: 8, 250: 1}.get(micro_batch_tokens, len(chunks))
     result = updater.update([sampled])
     assert result.losses[0][0] == pytest.approx(loss, rel=1e-10)
@@ -295,7 +295,7 @@ def test_metrics_of_an_on_policy_step(make_policy, tasks):
     assert metrics["policy/ratio/first_pass_max_deviation"] < 1e-4
     assert metrics["sampler/effective_sample/share"] == pytest.approx(1, abs=1e-6)
     assert "policy/kl_reference/mean" not in metrics
-    entropies = [e for group in result.terms[0] for term in group for e in term.entropy]
+    entropies = [e for group in result.terms[0] for term in group for e in term.pass_entropies[0]]
     assert metrics["policy/entropy/mean"] == pytest.approx(sum(entropies) / len(entropies))
     answers = [r for group in batch.groups for r in group.rollouts]
     assert len(entropies) == sum(len(r.tokens) for r in answers)

@@ -1,12 +1,13 @@
-"""Advantages: an answer's reward relative to its group. Pure functions in float64."""
+"""Advantages: an answer's reward relative to its group, or to all answers of an update. Pure functions in float64."""
 
+from collections.abc import Sequence
 from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 Deviation = Literal["sample", "population", "none"]
-Baseline = Literal["mean", "leave_one_out"]
+Baseline = Literal["mean", "leave_one_out", "none"]
 
 
 def deviation(rewards_G: ArrayLike, std: Deviation = "sample") -> float:
@@ -29,8 +30,8 @@ def advantages(
     """`(r - baseline) / (deviation + eps)` of each answer among the scored ones of its group; 0 for the others.
 
     `baseline` is the group's mean (GRPO, arXiv 2402.03300 section 4.1.2) or the mean of the other answers (RLOO, arXiv
-    2402.14740 section 2.3). `std = "none"` does not divide at all (Dr. GRPO, arXiv 2503.20783 eq. 3). Equal rewards give
-    exactly 0, and so does a group with fewer than two scored answers.
+    2402.14740 section 2.3), or `none`. `std = "none"` does not divide at all (Dr. GRPO, arXiv 2503.20783 eq. 3). Less a
+    baseline, equal rewards give exactly 0, and so does a group with fewer than two scored answers.
     """
     rewards = np.asarray(rewards_G, np.float64)
     assert rewards.ndim == 1, rewards.shape
@@ -38,10 +39,33 @@ def advantages(
     assert scored.shape == rewards.shape, (scored.shape, rewards.shape)
     result, kept = np.zeros(len(rewards)), rewards[scored]
     count = len(kept)
-    if count < 2 or np.all(kept == kept[0]):
+    if baseline != "none" and (count < 2 or np.all(kept == kept[0])):
         return result
-    distance = kept - kept.mean()
+    distance = kept if baseline == "none" else kept - kept.mean()
     if baseline == "leave_one_out":
         distance *= count / (count - 1)
     result[scored] = distance if std == "none" else distance / (deviation(kept, std) + eps)
     return result
+
+
+def update_advantages(
+    rewards_PG: Sequence[Sequence[float]],
+    scored_PG: Sequence[Sequence[bool]],
+    *,
+    std: Deviation = "sample",
+    baseline: Baseline = "mean",
+    over: Literal["group", "batch"] = "group",
+    eps: float = 1e-4,
+) -> list[tuple[float, ...]]:
+    """The advantages of all groups of an update.
+
+    Over `batch`, what an answer is above its group's baseline is itself brought to mean 0 and divided by its deviation
+    over all scored answers of the update (REINFORCE++, arXiv 2501.03262: baseline `none`; its variant with a
+    baseline: `mean`).
+    """
+    pairs = list(zip(rewards_PG, scored_PG, strict=True))
+    if over == "group":
+        return [tuple(advantages(r, scored, std=std, baseline=baseline, eps=eps).tolist()) for r, scored in pairs]
+    distances = np.concatenate([advantages(r, scored, std="none", baseline=baseline) for r, scored in pairs])
+    whole = iter(advantages(distances, np.concatenate([scored for _, scored in pairs]), std=std, eps=eps).tolist())
+    return [tuple(next(whole) for _ in rewards) for rewards, _ in pairs]

@@ -46,7 +46,7 @@ def run_sft(config: SftConfig, command: str, *, replace: bool = False, show=prin
     writer = RunWriter.create(folder, config, command, replace=replace)
     numbers = _number_ids(policy)
     soft = soft_targets(len(NUMBERS), config.soften_std).to(policy.device)
-    answer_tokens = len(_answer(policy, (0.0, 0.0, 1.0, 1.0)))
+    answer_tokens = len(written_answer(policy, (0.0, 0.0, 1.0, 1.0)))
 
     def held_out() -> Evaluation:
         found = evaluate(
@@ -111,7 +111,8 @@ def _train_step(
         for task in batch
     ]
     rows = [
-        policy.row(policy.encode(t), [_answer(policy, label)], [1.0]) for t, label in zip(batch, labels, strict=True)
+        policy.row(policy.encode(t), [written_answer(policy, label)], [1.0])
+        for t, label in zip(batch, labels, strict=True)
     ]
     optimizer.zero_grad()
     logps_TV, targets_T = policy.distributions(rows)
@@ -120,7 +121,7 @@ def _train_step(
     return loss.item() if not optimizer.step(loss.item()).skipped else math.nan
 
 
-def _answer(policy: Policy, box: Box) -> tuple[int, ...]:
+def written_answer(policy: Policy, box: Box) -> tuple[int, ...]:
     """The tokens of the written answer, its end token included."""
     written = policy.tokenizer(print_box01(box), add_special_tokens=False).input_ids
     return (*written, policy.tokenizer.eos_token_id)

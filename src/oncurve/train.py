@@ -7,14 +7,16 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
+from itertools import compress
 from pathlib import Path
+from statistics import fmean
 from typing import Protocol
 
 import numpy as np
 import torch
 
-from oncurve.advantage import advantages
-from oncurve.config.schema import TrainConfig
+from oncurve.advantage import update_advantages
+from oncurve.config.schema import ObjectiveConfig, TrainConfig
 from oncurve.errors import DataError, RunError
 from oncurve.evaluate import Evaluation, evaluate
 from oncurve.groups.assemble import assemble
@@ -31,6 +33,7 @@ from oncurve.record.schema import AnswerRecord
 from oncurve.record.writer import RunWriter
 from oncurve.rewards.grader import LocalGrader
 from oncurve.rollout.local import LocalSampler
+from oncurve.sft import written_answer
 from oncurve.sync import sync
 from oncurve.tasks.sets import load_tasks
 from oncurve.types import Batch, Group, Request, TaskSet
@@ -134,7 +137,7 @@ def _train(
     if interrupt.asked:
         interrupt.leave(step)
     while step < config.num_steps:
-        first, batches, seconds, latencies_ms = step + 1, [], [], []
+        first, assembled, seconds, latencies_ms = step + 1, [], [], []
         for number in range(first, first + config.accumulate_steps):
             clock.reset()
             with clock("plan"):
@@ -150,14 +153,15 @@ def _train(
             with clock("assemble"):
                 asked = [request.task for request in requests]
                 groups = assemble(asked, rollouts_PG, scores_PG, grader.rules, config.sampling.answers_per_group)
-                batches.append(_batch(number, groups, updater, config))
+                assembled.append((number, groups))
             seconds.append(dict(clock.seconds))
             latencies_ms.append(float(np.quantile(grader.latencies_ms, 0.95)))
         clock.reset()
         with clock("update"):
-            result = updater.update(batches)
+            batches = _batches(assembled, updater, config)
+            result = updater.update(batches, _written(batches, policy) if config.objective.sft_weight else ())
         with clock("sync"):
-            sync(policy, config.objective.passes)
+            sync(policy, config.objective.optimizer_steps)
         update_seconds = dict(clock.seconds)
         for batch, terms, losses, own_seconds, latency_ms in zip(
             batches, result.terms, result.losses, seconds, latencies_ms, strict=True
@@ -168,7 +172,7 @@ def _train(
             metrics |= {"verifier/latency_ms/p95": latency_ms} | (result.metrics if last else {})
             with clock("record"):
                 writer.images(image for group in batch.groups for image in group.task.images)
-                writer.step(step, _rows(batch, terms, policy))
+                writer.step(step, _rows(batch, terms, policy, config.objective))
             spent = own_seconds | (update_seconds if last else {}) | {"record": clock.seconds.pop("record")}
             metrics |= _speed_metrics(metrics, spent)
             writer.metrics(step, metrics)
@@ -213,7 +217,7 @@ def _resume(
     for message in found.passed_over:
         reporter.noticed(message)
     load_weights(policy, found.folder / "model")
-    updater.optimizer.load_state_dict(torch.load(found.folder / "optimizer.pt", weights_only=True))
+    updater.load_state_dict(torch.load(found.folder / "optimizer.pt", weights_only=True))
     policy.version = found.state["policy_version"]
     writer = RunWriter.resume(folder, found.step)
     checkpoint.prune(folder, config.checkpoint.keep_last, _scores(folder, config))
@@ -228,7 +232,7 @@ def _scores(folder: Path, config: TrainConfig) -> dict[int, float]:
 
 def _write_model(path: Path, policy: Policy, updater: Updater) -> None:
     save_model(policy, path / "model")
-    torch.save(updater.optimizer.state_dict(), path / "optimizer.pt")
+    torch.save(updater.state_dict(), path / "optimizer.pt")
 
 
 def _that_fit(
@@ -249,24 +253,31 @@ def _that_fit(
     return kept
 
 
-def _batch(step: int, groups: tuple[Group, ...], updater: Updater, config: TrainConfig) -> Batch:
-    """Advantages group by group, from rewards less their KL penalty where the KL term is in the reward."""
-    kl = config.objective.kl
-    penalties = updater.kl_penalties(groups) if kl.beta > 0 and kl.place == "reward" else None
-    options = config.advantage.model_dump()
-    found = []
-    for g, group in enumerate(groups):
-        penalty = penalties[g] if penalties else [0.0] * len(group.rollouts)
-        rewards = [reward - less for reward, less in zip(group.rewards_G, penalty, strict=True)]
-        found.append(tuple(advantages(rewards, group.scored_G, **options).tolist()))
-    return Batch(step, groups, tuple(found))
+def _batches(assembled: Sequence[tuple[int, tuple[Group, ...]]], updater: Updater, config: TrainConfig) -> list[Batch]:
+    """An update's batches with their advantages, from rewards less their KL penalty where the KL term is in the reward."""
+    groups, kl = [group for _, groups in assembled for group in groups], config.objective.kl
+    if config.objective.type == "ppo":
+        found = iter([(0.0,) * len(group.rollouts) for group in groups])
+    else:
+        rewards_PG = [group.rewards_G for group in groups]
+        if kl.beta > 0 and kl.place == "reward":
+            penalties_PG = updater.kl_penalties(groups)
+            rewards_PG = [np.subtract(*pair).tolist() for pair in zip(rewards_PG, penalties_PG, strict=True)]
+        scored_PG = [group.scored_G for group in groups]
+        found = iter(update_advantages(rewards_PG, scored_PG, **config.advantage.model_dump()))
+    return [Batch(step, groups, tuple(next(found) for _ in groups)) for step, groups in assembled]
 
 
-def _rows(batch: Batch, terms: Sequence[Sequence[AnswerTerms]], policy: Policy) -> list[AnswerRecord]:
-    rows = []
-    for g, (group, group_advantages, group_terms) in enumerate(
-        zip(batch.groups, batch.advantages_PG, terms, strict=True)
-    ):
+def _written(batches: Sequence[Batch], policy: Policy) -> list[list[tuple[int, ...]]]:
+    """The written answer to each group's task, by step and group."""
+    return [[written_answer(policy, group.task.truth.box) for group in batch.groups] for batch in batches]
+
+
+def _rows(
+    batch: Batch, terms: Sequence[Sequence[AnswerTerms]], policy: Policy, objective: ObjectiveConfig
+) -> list[AnswerRecord]:
+    rows, ppo = [], objective.type == "ppo"
+    for g, (group, group_terms) in enumerate(zip(batch.groups, terms, strict=True)):
         prompt = policy.encode(group.task)
         shared = {
             "step": batch.step,
@@ -279,8 +290,7 @@ def _rows(batch: Batch, terms: Sequence[Sequence[AnswerTerms]], policy: Policy) 
             "truth": json.dumps(asdict(group.task.truth)),
             "fingerprint": group.fingerprint,
         }
-        answers = zip(group.rollouts, group.scores, group_advantages, group_terms, group.scored_G, strict=True)
-        for a, (rollout, score, advantage, term, scored) in enumerate(answers):
+        for a, (rollout, score, term) in enumerate(zip(group.rollouts, group.scores, group_terms, strict=True)):
             tokens = rollout.tokens
             rows.append(
                 AnswerRecord(
@@ -303,13 +313,18 @@ def _rows(batch: Batch, terms: Sequence[Sequence[AnswerTerms]], policy: Policy) 
                     evidence=score.evidence,
                     reason=score.reason,
                     verifier=score.verifier,
-                    advantage=advantage,
+                    advantage=fmean(compress(term.advantages, rollout.mask)) if ppo else term.advantages[0],
                     weight=term.weight,
                     sampler_logps=list(rollout.logps),
                     old_logps=term.old_logps,
                     reference_logps=term.reference_logps,
                     pass_logps=term.pass_logps,
-                    trained=scored,
+                    trained=term.weight > 0,
+                    pass_entropies=term.pass_entropies if objective.entropy else None,
+                    token_advantages=term.advantages if ppo else None,
+                    old_values=term.old_values,
+                    returns=term.returns,
+                    pass_values=term.pass_values if ppo else None,
                 )
             )
     return rows

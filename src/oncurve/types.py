@@ -145,7 +145,9 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """One step's groups with the advantage of every answer (0 for one whose verifier failed)."""
+    """One step's groups with the advantage of every answer (0 for one whose verifier failed; all 0 where a critic gives
+    every token its own).
+    """
 
     step: int
     groups: tuple[Group, ...]

@@ -1,6 +1,6 @@
 """From one update's batches to new weights: forward, loss, backward, clip, optimizer step.
 
-The weights of the reduction are counted over the whole update first, so the sum over micro-batches is exact.
+The weights of the reduction are counted over all answers of an optimizer step first, so the sum over micro-batches is exact.
 """
 
 import math
@@ -8,24 +8,31 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 import torch
+from torch import Tensor
 
 from oncurve.config.schema import TrainConfig
-from oncurve.objective import grpo
-from oncurve.objective.diagnostics import mismatch_metrics, policy_metrics
+from oncurve.objective import critic
+from oncurve.objective.diagnostics import critic_metrics, mismatch_metrics, policy_metrics
+from oncurve.objective.grpo import kl_estimate
 from oncurve.objective.reduction import token_weights
-from oncurve.optimizer import Optimizer
-from oncurve.types import Batch, Group
+from oncurve.objective.terms import TokenInputs, needs_every_answer, token_terms
+from oncurve.optimizer import Optimizer, StepReport
+from oncurve.types import Batch, Group, Rollout
 
 
 @dataclass(slots=True)
 class AnswerTerms:
     """What an update saw of one answer. Lists run over its tokens; log-probabilities and entropy in nats."""
 
-    weight: float  # of one trained token in the update's loss; 0 where the verifier failed
+    weight: float = 0.0  # of one trained token in the loss of its optimizer step; 0 where the answer has no part in it
+    advantages: list[float] = field(default_factory=list)
     old_logps: list[float] = field(default_factory=list)
     reference_logps: list[float] | None = None
     pass_logps: list[list[float]] = field(default_factory=list)  # of the policy, in each pass over the batch
-    entropy: list[float] = field(default_factory=list)  # in the first pass
+    pass_entropies: list[list[float]] = field(default_factory=list)
+    old_values: list[float] | None = None  # PPO: of the state before each token, before the first optimizer step
+    returns: list[float] | None = None  # PPO: what the value loss aims at
+    pass_values: list[list[float]] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,190 +40,369 @@ class UpdateResult:
     """What one update did to each step's answers, and to the weights."""
 
     terms: list[list[list[AnswerTerms]]]  # [step][group][answer]
-    losses: list[list[float]]  # [step][pass]: what the step's answers add to the loss of that pass
+    losses: list[list[float]]  # [step][pass]: what the step's answers add to the loss, a mean over mini-batches
     metrics: dict[str, float]  # of the update as a whole
+
+
+@dataclass(slots=True, eq=False)
+class _Answer:
+    """An answer on its way through an update; a written one, of the supervised loss, is a `Rollout` too."""
+
+    step: int
+    prompt: object
+    rollout: Rollout
+    reward: float
+    length: int  # trained tokens in the loss; 0 for an answer that has no part in it
+    terms: AnswerTerms
+
+    @property
+    def silent(self) -> bool:
+        return self.length == 0 or not any(self.terms.advantages)
 
 
 @dataclass(frozen=True, slots=True)
 class _Chunk:
-    """Rows of one step that run together, with where each answer stands in the step."""
+    """Rows of one step that run together, and their answers in the same order."""
 
     step: int
+    silent: bool
     rows: list
-    places: list[tuple[int, int]]  # (group, answer)
+    answers: list[_Answer]
 
 
 class Updater:
     """Makes updates with the policy that it is handed. Any split into micro-batches gives the same gradient."""
 
     def __init__(self, policy, config: TrainConfig):
-        self.policy = policy
-        self.config = config
-        num_updates = config.num_steps // config.accumulate_steps * config.objective.passes
-        self.optimizer = Optimizer(policy.model, config.optimizer, num_updates)
+        self.policy, self.config, self.objective = policy, config, config.objective
+        num_steps = config.num_steps // config.accumulate_steps * config.objective.optimizer_steps
+        self.optimizer = Optimizer(policy.model, config.optimizer, num_steps)
+        self.critic: Optimizer | None = None
+        if self.objective.type == "ppo":
+            policy.add_value_head()
+            self.critic = Optimizer(policy.value_head, self.objective.critic, num_steps)
+        self.done = 0  # updates so far
 
-    def update(self, batches: Sequence[Batch]) -> UpdateResult:
-        """`objective.passes` optimizer steps over the answers of these batches.
+    def update(self, batches: Sequence[Batch], written: Sequence[Sequence[tuple[int, ...]]] = ()) -> UpdateResult:
+        """The objective's passes over the answers of these batches, each in `mini_batches` optimizer steps.
 
-        The old policy of the ratio is the policy of the first pass, that is the one that wrote the answers. A pass whose
-        loss or gradient is not finite leaves the weights as they are and is counted.
+        The old policy is the trainer's own before the first optimizer step. `written` holds the tokens of each group's
+        written answer, by step and group, where the objective mixes a supervised loss in. An optimizer step whose loss or
+        gradient is not finite leaves the weights as they are and is counted; one without any gradient does too.
         """
-        objective = self.config.objective
-        terms = self._weigh(batches)
-        chunks = [chunk for step, batch in enumerate(batches) for chunk in self._chunks(step, batch.groups)]
-        advantages = [batch.advantages_PG for batch in batches]
-        if self.policy.reference is not None:
-            for chunk in chunks:
-                logps = self._reference_logps(chunk)
-                for (group, answer), values in zip(chunk.places, logps, strict=True):
-                    terms[chunk.step][group][answer].reference_logps = values
-        losses = [[0.0] * objective.passes for _ in batches]
+        objective = self.objective
+        steps = [self._answers(i, batch.groups, batch.advantages_PG) for i, batch in enumerate(batches)]
+        parts = _parts([group for groups in steps for group in groups], objective.mini_batches)
+        for part in parts:
+            self._weigh(part)
+        chunks = [self._chunks(answer for group in part for answer in group) for part in parts]
+        texts = [self._written(part, tokens) for part, tokens in zip(parts, _spread(written, parts), strict=True)]
+        self._look_back([chunk for part in chunks for chunk in part])
+        losses, imitated = [[0.0] * objective.passes for _ in batches], []
         oldest = min(r.policy_version for batch in batches for group in batch.groups for r in group.rollouts)
         metrics: dict[str, float] = {
             "policy/skipped_updates/count": 0,
             "sampler/policy_lag/max": self.policy.version - oldest,
         }
         for number in range(objective.passes):
-            self.optimizer.zero_grad()
-            for chunk in chunks:
-                loss = self._loss(chunk, batches, terms, advantages)
-                loss.backward()
-                losses[chunk.step][number] += loss.item()
-            report = self.optimizer.step(sum(step_losses[number] for step_losses in losses))
-            metrics["policy/learning_rate"] = report.learning_rate
-            metrics["policy/grad_norm/before_clip"] = report.grad_norm
-            metrics["policy/grad_norm/after_clip"] = min(report.grad_norm, self.config.optimizer.max_grad_norm)
-            metrics["policy/skipped_updates/count"] += report.skipped
+            for part, text in zip(chunks, texts, strict=True):
+                self._zero_grad()
+                total = 0.0
+                for chunk in part:
+                    loss, value_loss = self._backward(chunk)
+                    losses[chunk.step][number] += loss / len(parts)
+                    total += loss + value_loss
+                imitated += map(self._imitate, text)
+                metrics |= self._step(total, metrics["policy/skipped_updates/count"])
+        if imitated:
+            metrics["policy/sft_loss"] = math.fsum(imitated) / objective.optimizer_steps
+        self.done += 1
+        if objective.kl.move_every and self.done % objective.kl.move_every == 0:
+            self.policy.move_reference(objective.kl.move_share)
+        terms = [[[answer.terms for answer in group] for group in groups] for groups in steps]
         return UpdateResult(terms, losses, metrics)
 
     def kl_penalties(self, groups: Sequence[Group]) -> list[list[float]]:
         """`beta` times the summed `k1` of every answer, to be taken from its reward (`place = "reward"`)."""
-        penalties = [[0.0] * len(group.rollouts) for group in groups]
-        for chunk in self._chunks(0, groups):
-            for (g, a), reference in zip(chunk.places, self._reference_logps(chunk), strict=True):
-                rollout = groups[g].rollouts[a]
-                d = [
-                    logp - ref
-                    for logp, ref, trained in zip(rollout.logps, reference, rollout.mask, strict=True)
-                    if trained
-                ]
-                penalties[g][a] = self.config.objective.kl.beta * math.fsum(d)
-        return penalties
+        answers = self._answers(0, groups)
+        self._look_at_reference(self._chunks(answer for group in answers for answer in group))
+        return [
+            [math.fsum(self._token_penalties(answer, answer.rollout.logps)) for answer in group] for group in answers
+        ]
 
     def metrics(self, batch: Batch, terms: Sequence[Sequence[AnswerTerms]]) -> dict[str, float]:
-        """Ratio, clipping, KL, entropy and sampler mismatch over the trained tokens of one step."""
-        objective, answers = self.config.objective, []
-        for group, group_advantages, group_terms in zip(batch.groups, batch.advantages_PG, terms, strict=True):
-            answers += zip(group.rollouts, group_advantages, group_terms, strict=True)
-        kept = [(r, advantage, term) for r, advantage, term in answers if term.weight > 0]
+        """Ratio, clipping, KL, entropy, critic and sampler mismatch over the trained tokens of one step."""
+        pairs = [
+            (r, term)
+            for group, own in zip(batch.groups, terms, strict=True)
+            for r, term in zip(group.rollouts, own, strict=True)
+        ]
+        kept = [(r, term) for r, term in pairs if term.weight > 0]
         if not kept:
             return {}
-        mask_T = torch.tensor([trained for r, _, _ in kept for trained in r.mask])
+        mask_T = _joined([r.mask for r, _ in kept]).bool()
+        passes = []
+        for number in range(self.objective.passes):
+            given = _inputs(
+                kept,
+                _joined([term.pass_logps[number] for _, term in kept]),
+                _joined([term.pass_entropies[number] for _, term in kept]),
+            ).at(mask_T)
+            passes.append((given, token_terms(self.objective, given)))
+        first, _ = passes[0]
+        metrics = policy_metrics([terms for _, terms in passes], first.entropy_T)
+        metrics |= mismatch_metrics(first.sampler_logps_T, first.old_logps_T, self.objective.importance_cap)
+        if self.critic is not None:
+            old, returns, *values = (
+                _joined(column)[mask_T]
+                for column in (
+                    [term.old_values for _, term in kept],
+                    [term.returns for _, term in kept],
+                    *zip(*(term.pass_values for _, term in kept), strict=True),
+                )
+            )
+            weights_T = (
+                _joined([[term.weight] * len(r.tokens) for r, term in kept])[mask_T] / self.objective.mini_batches
+            )
+            metrics |= critic_metrics(values, old, returns, weights_T, self.objective.value_clip)
+        return metrics | {"tokens/distinct_share": self._distinct_share(batch.groups)}
 
-        def over_tokens(lists: Iterable[Sequence[float]]) -> torch.Tensor:
-            return torch.tensor([x for one in lists for x in one], dtype=torch.float64)[mask_T]
-
-        old_T = over_tokens(term.old_logps for _, _, term in kept)
-        with_reference = all(term.reference_logps is not None for _, _, term in kept)
+    def state_dict(self) -> dict:
+        """All that an update leaves behind but the policy's own weights."""
+        moves = self.objective.kl.move_every > 0
         return {
-            **policy_metrics(
-                [over_tokens(term.pass_logps[i] for _, _, term in kept) for i in range(objective.passes)],
-                old_T,
-                over_tokens([advantage] * len(r.tokens) for r, advantage, _ in kept),
-                over_tokens(term.entropy for _, _, term in kept),
-                over_tokens(term.reference_logps for _, _, term in kept) if with_reference else None,
-                clip_low=objective.clip_low,
-                clip_high=objective.clip_high,
-                estimator=objective.kl.estimator,
-            ),
-            **mismatch_metrics(over_tokens(r.logps for r, _, _ in kept), old_T),
-            "tokens/distinct_share": self._distinct_share(batch.groups),
+            "done": self.done,
+            "optimizer": self.optimizer.state_dict(),
+            "critic": self.critic and self.critic.state_dict(),
+            "value_head": self.critic and self.policy.value_head.state_dict(),
+            "reference": self.policy.reference.state_dict() if moves else None,
         }
 
-    def _distinct_share(self, groups: Sequence[Group]) -> float:
-        if not self.policy.shared_prefix:
-            return 1.0
-        rows = [row for chunk in self._chunks(0, groups) for row in chunk.rows]
-        return sum(row.num_tokens for row in rows) / sum(row.num_tokens_plain for row in rows)
+    def load_state_dict(self, state: dict) -> None:
+        self.done = state["done"]
+        self.optimizer.load_state_dict(state["optimizer"])
+        if self.critic is not None:
+            self.critic.load_state_dict(state["critic"])
+            self.policy.value_head.load_state_dict(state["value_head"])
+        if state["reference"] is not None:
+            self.policy.reference.load_state_dict(state["reference"])
 
-    def _weigh(self, batches: Sequence[Batch]) -> list[list[list[AnswerTerms]]]:
-        groups = [group for batch in batches for group in batch.groups]
-        lengths = [
-            [sum(rollout.mask) if scored else 0 for rollout, scored in zip(group.rollouts, group.scored_G, strict=True)]
-            for group in groups
+    # Answers, their weights, and how they are laid in rows
+
+    def _answers(self, step: int, groups: Sequence[Group], advantages_PG=None) -> list[list[_Answer]]:
+        advantages_PG = advantages_PG or [[0.0] * len(group.rollouts) for group in groups]
+        return [
+            [
+                self._answer(step, group, rollout, score, advantage)
+                for rollout, score, advantage in zip(group.rollouts, group.scores, advantages, strict=True)
+            ]
+            for group, advantages in zip(groups, advantages_PG, strict=True)
         ]
-        weights = iter(token_weights(lengths, self.config.objective.reduction, self.config.sampling.max_new_tokens))
-        return [[[AnswerTerms(weight) for weight in next(weights)] for _ in batch.groups] for batch in batches]
 
-    def _chunks(self, step: int, groups: Sequence[Group]) -> list[_Chunk]:
-        """Answers to one prompt, whatever their groups, as rows; rows packed up to `micro_batch_tokens`."""
-        by_prompt: dict[str, tuple[object, list[tuple[int, int]]]] = {}
-        for g, group in enumerate(groups):
-            prompt = self.policy.encode(group.task)
-            _, places = by_prompt.setdefault(prompt.key, (prompt, []))
-            places.extend((g, a) for a in range(len(group.rollouts)))
-        budget, chunks = self.config.micro_batch_tokens, []
-        for prompt, places in by_prompt.values():
+    def _answer(self, step: int, group: Group, rollout: Rollout, score, advantage: float) -> _Answer:
+        masked = score.status == "error" or (self.objective.truncated == "mask" and rollout.stop == "length")
+        length = 0 if masked else sum(rollout.mask)
+        terms = AnswerTerms(advantages=[advantage] * len(rollout.tokens))
+        return _Answer(step, self.policy.encode(group.task), rollout, score.value, length, terms)
+
+    def _weigh(self, groups: Sequence[Sequence[_Answer]]) -> None:
+        """The weights of one optimizer step."""
+        lengths = [[answer.length for answer in group] for group in groups]
+        weights = token_weights(lengths, self.objective.reduction, self.config.sampling.max_new_tokens)
+        for group, group_weights in zip(groups, weights, strict=True):
+            for answer, weight in zip(group, group_weights, strict=True):
+                answer.terms.weight = weight
+
+    def _written(self, groups: Sequence[Sequence[_Answer]], tokens: Sequence[tuple[int, ...]]) -> list[_Chunk]:
+        """The written answers of these groups as chunks, one for each prompt; a token weighs 1 / all their tokens."""
+        by_prompt = {group[0].prompt.key: (group[0], answer) for group, answer in zip(groups, tokens, strict=False)}
+        size = sum(len(answer) for _, answer in by_prompt.values())
+        return self._chunks(
+            _Answer(asked.step, asked.prompt, _WrittenAnswer(answer), 0.0, len(answer), AnswerTerms(1 / size, [1.0]))
+            for asked, answer in by_prompt.values()
+        )
+
+    def _chunks(self, answers: Iterable[_Answer]) -> list[_Chunk]:
+        """Answers of a step to one prompt, whatever their groups, as rows; rows packed up to `micro_batch_tokens`."""
+        by_prompt: dict[tuple[int, str], list[_Answer]] = {}
+        for answer in answers:
+            by_prompt.setdefault((answer.step, answer.prompt.key), []).append(answer)
+        every, budget, chunks = needs_every_answer(self.objective), self.config.micro_batch_tokens, []
+        for (step, _), members in by_prompt.items():
+            prompt = members[0].prompt
+            silent = not every and all(answer.silent for answer in members)
             once, each = (len(prompt), 0) if self.policy.shared_prefix else (0, len(prompt))
-            sizes = [each + len(_rollout(groups, place).tokens) for place in places]
-            for part in _cut(places, sizes, budget - once):
-                rollouts = [_rollout(groups, place) for place in part]
+            for part in _cut(members, [each + len(answer.rollout.tokens) for answer in members], budget - once):
+                rollouts = [answer.rollout for answer in part]
                 row = self.policy.row(prompt, [r.tokens for r in rollouts], [r.temperature for r in rollouts])
                 last = chunks[-1] if chunks else None
                 if (
                     last is not None
+                    and (last.step, last.silent) == (step, silent)
                     and last.rows[0].prompt.batch_key == prompt.batch_key
                     and self.policy.forward_tokens([*last.rows, row]) <= budget
                 ):
                     last.rows.append(row)
-                    last.places.extend(part)
+                    last.answers.extend(part)
                 else:
-                    chunks.append(_Chunk(step, [row], list(part)))
+                    chunks.append(_Chunk(step, silent, [row], list(part)))
         return chunks
 
+    def _distinct_share(self, groups: Sequence[Group]) -> float:
+        if not self.policy.shared_prefix:
+            return 1.0
+        answers = [answer for group in self._answers(0, groups) for answer in group]
+        rows = [row for chunk in self._chunks(answers) for row in chunk.rows]
+        return sum(row.num_tokens for row in rows) / sum(row.num_tokens_plain for row in rows)
+
+    # What is fixed before the first optimizer step
+
     @torch.no_grad()
-    def _reference_logps(self, chunk: _Chunk) -> list[list[float]]:
-        return _split(self.policy.logps(chunk.rows, reference=True).logps_T, chunk)
+    def _look_back(self, chunks: Sequence[_Chunk]) -> None:
+        """Reference, old log-probabilities and values; PPO's advantages. One mini-batch needs no forward for the old ones."""
+        if self.policy.reference is not None:
+            self._look_at_reference(chunks)
+        if self.objective.mini_batches == 1 and self.critic is None:
+            return
+        for chunk in chunks:
+            found = self.policy.logps(chunk.rows)
+            for answer, logps in _each(chunk, found.logps_T):
+                answer.terms.old_logps = logps
+            for answer, values in _each(chunk, found.values_T):
+                answer.terms.old_values = values
+        if self.critic is not None:
+            self._estimate([answer for chunk in chunks for answer in chunk.answers])
 
-    def _loss(self, chunk: _Chunk, batches: Sequence[Batch], terms, advantages) -> torch.Tensor:
-        """The chunk's part of the update's loss; keeps its log-probabilities in `terms`."""
-        objective, mine = self.config.objective, [terms[chunk.step][g][a] for g, a in chunk.places]
-        found = self.policy.logps(chunk.rows)
-        for term, logps, entropy in zip(
-            mine, _split(found.logps_T, chunk), _split(found.entropy_T, chunk), strict=True
-        ):
-            if not term.pass_logps:
-                term.old_logps, term.entropy = logps, entropy
-            term.pass_logps.append(logps)
-        like = {"dtype": found.logps_T.dtype, "device": found.logps_T.device}
-        groups = batches[chunk.step].groups
-        trained = [_rollout(groups, place).mask for place in chunk.places]
-        lengths = torch.tensor([len(mask) for mask in trained], device=like["device"])
+    @torch.no_grad()
+    def _look_at_reference(self, chunks: Sequence[_Chunk]) -> None:
+        for chunk in chunks:
+            for answer, logps in _each(chunk, self.policy.logps(chunk.rows, reference=True).logps_T):
+                answer.terms.reference_logps = logps
 
-        def per_token(values: Sequence[float]) -> torch.Tensor:
-            return torch.tensor(values, **like).repeat_interleave(lengths)
+    def _token_penalties(self, answer: _Answer, logps: Sequence[float]) -> list[float]:
+        """`beta k1` of each trained token."""
+        columns = (_joined([x])[_joined([answer.rollout.mask]).bool()] for x in (logps, answer.terms.reference_logps))
+        return (self.objective.kl.beta * kl_estimate(*columns, "k1")).tolist()
 
-        def joined(lists: Sequence[Sequence[float]]) -> torch.Tensor:
-            return torch.tensor([x for one in lists for x in one], **like)
+    def _estimate(self, answers: Sequence[_Answer]) -> None:
+        """PPO's advantages and returns: the reward comes with the last trained token, a KL penalty with every one."""
+        objective, kept = self.objective, [answer for answer in answers if answer.length]
+        masks = [_joined([answer.rollout.mask]).bool() for answer in kept]
+        found = []
+        for answer, mask_T in zip(kept, masks, strict=True):
+            rewards_T = torch.zeros(answer.length, dtype=torch.float64)
+            rewards_T[-1] = answer.reward
+            if objective.kl.beta and objective.kl.place == "reward":
+                rewards_T -= torch.tensor(self._token_penalties(answer, answer.terms.old_logps), dtype=torch.float64)
+            values_T = _joined([answer.terms.old_values])[mask_T]
+            found.append(critic.gae(rewards_T, values_T, objective.gamma, objective.gae_lambda))
+            answer.terms.returns = _scattered(found[-1] + values_T, mask_T)
+        if found:
+            joined_T = critic.whiten(torch.cat(found)) if objective.whiten else torch.cat(found)
+            for answer, mask_T, advantages_T in zip(kept, masks, joined_T.split([a.length for a in kept]), strict=True):
+                answer.terms.advantages = _scattered(advantages_T, mask_T)
 
-        weights_T = per_token([term.weight for term in mine]) * joined(trained)
-        kept_T = weights_T > 0  # what weighs nothing stays out: 0 times the NaN of a banned token would be NaN
-        in_loss = objective.kl.beta > 0 and objective.kl.place == "loss"
-        loss_T = grpo.token_loss(
-            found.logps_T[kept_T],
-            joined([term.old_logps for term in mine])[kept_T],
-            per_token([advantages[chunk.step][g][a] for g, a in chunk.places])[kept_T],
-            joined([term.reference_logps for term in mine])[kept_T] if in_loss else None,
-            clip_low=objective.clip_low,
-            clip_high=objective.clip_high,
-            beta=objective.kl.beta if in_loss else 0.0,
-            estimator=objective.kl.estimator,
-        )
-        return (weights_T[kept_T] * loss_T).sum()
+    # Loss, backward, step
+
+    def _backward(self, chunk: _Chunk) -> tuple[float, float]:
+        """The chunk's part of the policy loss and of the weighted value loss; their gradients are added to the weights'."""
+        objective = self.objective
+        with torch.set_grad_enabled(not chunk.silent):
+            found = self.policy.logps(chunk.rows, entropy_gradient=objective.entropy > 0)
+            for answer, logps in _each(chunk, found.logps_T):
+                answer.terms.old_logps = answer.terms.old_logps or logps
+                answer.terms.pass_logps.append(logps)
+            for answer, entropies in _each(chunk, found.entropy_T):
+                answer.terms.pass_entropies.append(entropies)
+            for answer, values in _each(chunk, found.values_T):
+                answer.terms.pass_values.append(values)
+            pairs = [(answer.rollout, answer.terms) for answer in chunk.answers]
+            weights_T = _joined([[term.weight * trained for trained in r.mask] for r, term in pairs], found.logps_T)
+            kept_T = weights_T > 0  # what weighs nothing stays out: 0 times the NaN of a banned token would be NaN
+            weights_T = weights_T[kept_T]
+            given = _inputs(pairs, found.logps_T, found.entropy_T).at(kept_T)
+            loss = (weights_T * token_terms(objective, given).loss_T).sum()
+            value_loss = torch.zeros_like(loss)
+            if self.critic is not None and len(weights_T):
+                # of an answer without a part in the loss there are no returns; NaN keeps its place until it is left out
+                columns = (
+                    [t.old_values for _, t in pairs],
+                    [t.returns or [math.nan] * len(r.tokens) for r, t in pairs],
+                )
+                old_T, returns_T = (_joined(column, found.logps_T)[kept_T] for column in columns)
+                values_T = critic.value_loss(found.values_T[kept_T], old_T, returns_T, objective.value_clip)
+                value_loss = objective.value_weight * (weights_T * values_T).sum()
+        if not chunk.silent:
+            (loss + value_loss).backward()
+        return loss.item(), value_loss.item()
+
+    def _imitate(self, chunk: _Chunk) -> float:
+        """The chunk's part of the supervised loss, before its weight; its gradient is added to the weights'."""
+        logps_T = self.policy.logps(chunk.rows).logps_T
+        weights_T = _joined([[a.terms.weight] * len(a.rollout.tokens) for a in chunk.answers], logps_T)
+        loss = -(weights_T * logps_T).sum()
+        (self.objective.sft_weight * loss).backward()
+        return loss.item()
+
+    def _zero_grad(self) -> None:
+        for optimizer in filter(None, (self.optimizer, self.critic)):
+            optimizer.zero_grad()
+
+    def _step(self, loss: float, skipped: int) -> dict[str, float]:
+        report = self.optimizer.step(loss)
+        metrics = _report("policy", report, self.config.optimizer.max_grad_norm)
+        metrics["policy/skipped_updates/count"] = skipped + report.skipped
+        if self.critic is not None:
+            metrics |= _report("critic", self.critic.step(loss), self.objective.critic.max_grad_norm)
+        return metrics
 
 
-def _rollout(groups: Sequence[Group], place: tuple[int, int]):
-    return groups[place[0]].rollouts[place[1]]
+@dataclass(frozen=True, slots=True)
+class _WrittenAnswer:
+    tokens: tuple[int, ...]
+    temperature: float = 1.0
+
+
+def _report(who: str, report: StepReport, max_grad_norm: float) -> dict[str, float]:
+    return {
+        f"{who}/learning_rate": report.learning_rate,
+        f"{who}/grad_norm/before_clip": report.grad_norm,
+        f"{who}/grad_norm/after_clip": min(report.grad_norm, max_grad_norm),
+    }
+
+
+def _inputs(pairs: Sequence[tuple[Rollout, AnswerTerms]], logps_T: Tensor, entropy_T: Tensor) -> TokenInputs:
+    """What the objective is given of these answers' tokens, in the type of `logps_T`."""
+    with_reference = all(term.reference_logps is not None for _, term in pairs)
+    return TokenInputs(
+        logps_T,
+        _joined([term.old_logps for _, term in pairs], logps_T),
+        _joined([r.logps for r, _ in pairs], logps_T),
+        _joined([term.advantages for _, term in pairs], logps_T),
+        _joined([[i] * len(r.tokens) for i, (r, _) in enumerate(pairs)], logps_T).long(),
+        _joined([term.reference_logps for _, term in pairs], logps_T) if with_reference else None,
+        entropy_T,
+    )
+
+
+def _joined(lists: Sequence[Sequence[float]], like: Tensor | None = None) -> Tensor:
+    """Lists one behind the other, in the type and on the device of `like`; float64 without it."""
+    dtype, device = (torch.float64, None) if like is None else (like.dtype, like.device)
+    return torch.tensor([x for one in lists for x in one], dtype=dtype, device=device)
+
+
+def _scattered(values_T: Tensor, mask_T: Tensor) -> list[float]:
+    """Values of the trained tokens at their places, 0 elsewhere."""
+    return torch.zeros(len(mask_T), dtype=values_T.dtype).masked_scatter(mask_T, values_T).tolist()
+
+
+def _parts(groups: Sequence, count: int) -> list[list]:
+    """Whole groups in their order, in `count` runs as equal as can be."""
+    return [list(groups[len(groups) * i // count : len(groups) * (i + 1) // count]) for i in range(count)]
+
+
+def _spread(written: Sequence[Sequence[tuple[int, ...]]], parts: Sequence[Sequence]) -> list[list[tuple[int, ...]]]:
+    return _parts([tokens for groups in written for tokens in groups], len(parts))
 
 
 def _cut(items: Sequence, sizes: Sequence[int], budget: int) -> list[list]:
@@ -232,6 +418,9 @@ def _cut(items: Sequence, sizes: Sequence[int], budget: int) -> list[list]:
     return runs
 
 
-def _split(values_T: torch.Tensor, chunk: _Chunk) -> list[list[float]]:
-    lengths = [len(answer) for row in chunk.rows for answer in row.answers]
-    return [part.tolist() for part in values_T.detach().split(lengths)]
+def _each(chunk: _Chunk, values_T: Tensor | None) -> Iterable[tuple[_Answer, list[float]]]:
+    """Each answer with its tokens' values; nothing where there are none."""
+    if values_T is None:
+        return ()
+    lengths = [len(answer.rollout.tokens) for answer in chunk.answers]
+    return zip(chunk.answers, (part.tolist() for part in values_T.detach().split(lengths)), strict=True)

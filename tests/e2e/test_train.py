@@ -83,7 +83,7 @@ def test_the_configuration_is_kept_in_full(reader, warmed):
     config = reader.config
     assert config["model"]["path"] == str(warmed)
     assert config["model"]["dtype"] == "float32"  # a default, written out
-    assert config["objective"]["kl"] == {"beta": 0.05, "estimator": "k3", "place": "loss"}
+    assert config["objective"]["kl"].items() >= {"beta": 0.05, "estimator": "k3", "place": "loss"}.items()
     assert config["sampling"]["max_new_tokens"] == 16
 
 

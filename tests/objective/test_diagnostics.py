@@ -5,7 +5,9 @@ import math
 import pytest
 import torch
 
+from oncurve.config.schema import GrpoObjective, KlConfig
 from oncurve.objective.diagnostics import mismatch_metrics, policy_metrics
+from oncurve.objective.terms import TokenInputs, token_terms
 
 
 def column(*numbers: float) -> torch.Tensor:
@@ -18,9 +20,10 @@ SECOND = OLD + torch.log(column(1.5, 0.5, 1.5, 0.5))  # clipped above: the first
 
 
 def found(passes, reference=None, estimator="k3"):
-    return policy_metrics(
-        passes, OLD, ADVANTAGES, column(0.1, 0.2, 0.3, 0.4), reference, clip_low=0.2, clip_high=0.3, estimator=estimator
-    )
+    objective = GrpoObjective(clip_high=0.3, kl=KlConfig(estimator=estimator))
+    answer_T = torch.arange(4)
+    terms = [token_terms(objective, TokenInputs(p, OLD, OLD, ADVANTAGES, answer_T, reference)) for p in passes]
+    return policy_metrics(terms, column(0.1, 0.2, 0.3, 0.4))
 
 
 def test_one_pass_has_a_ratio_of_1():
@@ -58,6 +61,12 @@ def test_mismatch_by_hand():
         "sampler/effective_sample/share": pytest.approx(3.5**2 / (3 * 5.25)),
         "policy/ratio/first_pass_max_deviation": pytest.approx(1.0),
     }
+
+
+def test_the_share_of_capped_weights():
+    sampler = column(-1.0, -2.0, -3.0)
+    metrics = mismatch_metrics(sampler, sampler + torch.log(column(1.0, 2.1, 0.5)), cap=2.0)
+    assert metrics["sampler/importance/capped/share"] == pytest.approx(1 / 3)
 
 
 def test_no_mismatch():

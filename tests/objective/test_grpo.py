@@ -8,7 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from oncurve.objective.grpo import clipped, kl_estimate, policy_term, ratio, token_loss
+from oncurve.config.schema import GrpoObjective, KlConfig
+from oncurve.objective.grpo import clipped, kl_estimate, policy_term, ratio
+from oncurve.objective.terms import TokenInputs, token_terms
 
 WORKED = json.loads((Path(__file__).parents[1] / "reference" / "worked_example.json").read_text())
 CASES = {name: case for name, case in WORKED["token_loss"].items() if isinstance(case, dict)}
@@ -17,6 +19,14 @@ quick = settings(deadline=None, max_examples=50)
 
 def column(*numbers: float, grad: bool = False) -> Tensor:
     return torch.tensor(numbers, dtype=torch.float64, requires_grad=grad)
+
+
+def token_loss(logps, old, advantages, reference=None, *, clip_low, clip_high, beta=0.0, estimator="k3") -> Tensor:
+    """The loss of GRPO; a KL term in the loss with any estimator, also k1, which a configuration refuses."""
+    kl = KlConfig.model_construct(beta=beta, estimator=estimator, place="loss")
+    objective = GrpoObjective(clip_low=clip_low, clip_high=clip_high).model_copy(update={"kl": kl})
+    answer_T = torch.zeros(len(logps), dtype=torch.long)
+    return token_terms(objective, TokenInputs(logps, old, old, advantages, answer_T, reference)).loss_T
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)

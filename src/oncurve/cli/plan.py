@@ -68,6 +68,7 @@ def plan(config) -> dict:
         "num_steps": config.num_steps,
         "num_updates": config.num_steps // config.accumulate_steps,
         "passes": config.objective.passes,
+        "mini_batches": config.objective.mini_batches,
         "num_tasks": len(tasks),
         "passes_over_data": config.num_steps * s.prompts_per_step / len(tasks),
         "prompt_tokens": sum(map(len, prompts)) / len(prompts),
@@ -90,7 +91,7 @@ def _lines(found: dict):
     yield (
         "an update",
         f"{_count(found['prompts_per_update'], 'prompt')}, {found['answers_per_update']} answers, "
-        f"{_count(found['passes'], 'pass', 'passes')}",
+        f"{_count(found['passes'], 'pass', 'passes')} of {_count(found['mini_batches'], 'optimizer step')}",
     )
     yield (
         "the run",

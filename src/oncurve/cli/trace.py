@@ -6,15 +6,16 @@ import math
 import sys
 from itertools import groupby
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 from rich.console import Console
 from rich.padding import Padding
 from rich.table import Table
 
 from oncurve.advantage import deviation
-from oncurve.config.schema import AdvantageConfig, GrpoObjective
+from oncurve.config.schema import AdvantageConfig, ObjectiveConfig
 from oncurve.errors import RunError
 from oncurve.record.files import to_json
 from oncurve.record.reader import RunReader
@@ -34,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Exit status 0 where the answers' losses add up to the logged loss, 1 where they do not."""
     traced = trace(RunReader(args.run_folder), args.step)
-    adds_up = all(_adds_up(total) for total in (traced, *traced["passes"]))
+    adds_up = all(map(_adds_up, _totals(traced).values()))
     if args.group is not None:
         shown = [group for group in traced["groups"] if group["group"] == args.group]
         if not shown:
@@ -53,24 +54,24 @@ def run(args: argparse.Namespace) -> int:
 def trace(reader: RunReader, step: int) -> Json:
     """The whole step as one document. A step's loss is what its own answers add to the loss of their update.
 
-    An answer's loss in a pass is the sum over its trained tokens of weight times token loss (`oncurve.objective.grpo`,
-    in float64); a pass's is the sum over answers; the step's is the mean over passes. Raises `RunError` for a run
-    without a GRPO objective.
+    An answer's loss in a pass is the sum over its trained tokens of weight times token loss (`oncurve.objective.terms`,
+    in float64), over the pass's mini-batches; a pass's is the sum over answers; the step's is the mean over passes. PPO's
+    value loss, which trains another network, is summed up the same way under `critic`. Raises `RunError` for a run
+    without an objective.
     """
     try:
-        objective = GrpoObjective.model_validate(reader.config["objective"])
+        objective = TypeAdapter(ObjectiveConfig).validate_python(reader.config["objective"])
         advantage = AdvantageConfig.model_validate(reader.config["advantage"])
     except (KeyError, ValidationError):
         raise RunError(f"{reader.folder} is no GRPO run: trace follows runs of `oncurve train`") from None
     rows = sorted(reader.step(step), key=lambda row: (row.group, row.answer))
     logged = {name: value for row in reader.metrics() if row["step"] == step for name, value in row.items()}
     answers = [_answer(row, objective) for row in rows]
-    weighted_PT = [
-        [token["passes"][index]["weighted_loss"] for answer in answers for token in answer["tokens"] if token["passes"]]
-        for index in range(max((len(row.pass_logps) for row in rows), default=0))
-    ]
+    num_recorded = max((len(row.pass_logps) for row in rows), default=0)
+    name = "policy/loss/pass/{}" if num_recorded > 1 else "policy/loss"
+    weighted_PT = _weighted(answers, "weighted_loss", num_recorded)
     passes = [
-        {"pass": index} | _total(logged.get(f"policy/loss/pass/{index}"), math.fsum(terms), _absolute(terms))
+        {"pass": index} | _total(logged.get(name.format(index)), math.fsum(terms), _absolute(terms))
         for index, terms in enumerate(weighted_PT)
     ]
     num_passes = max(1, len(passes))
@@ -79,9 +80,27 @@ def trace(reader: RunReader, step: int) -> Json:
         math.fsum(one["sum_of_answers"] for one in passes) / num_passes,
         math.fsum(one["sum_of_absolute_terms"] for one in passes) / num_passes,
     )
+    critic = {}
+    if objective.type == "ppo":
+        values_PT = _weighted(answers, "weighted_value_loss", num_recorded)
+        sums = [fmean(map(add, values_PT)) if values_PT else 0.0 for add in (math.fsum, _absolute)]
+        critic = {"critic": _total(logged.get("critic/loss"), *sums)}
     pairs = groupby(zip(rows, answers, strict=True), key=lambda pair: pair[0].group)
     groups = [_group(list(members), advantage) for _, members in pairs]
-    return {"step": step, "objective": objective.model_dump(mode="json")} | total | {"passes": passes, "groups": groups}
+    return (
+        {"step": step, "objective": objective.model_dump(mode="json")}
+        | total
+        | critic
+        | {"passes": passes, "groups": groups}
+    )
+
+
+def _weighted(answers: list[Json], name: str, num_passes: int) -> list[list[float]]:
+    """One term of every token that was in the update, pass by pass."""
+    return [
+        [token["passes"][index][name] for answer in answers for token in answer["tokens"] if token["passes"]]
+        for index in range(num_passes)
+    ]
 
 
 def _absolute(terms: list[float]) -> float:
@@ -118,7 +137,7 @@ def _group(members: list[tuple[AnswerRecord, Json]], advantage: AdvantageConfig)
     }
 
 
-def _answer(row: AnswerRecord, objective: GrpoObjective) -> Json:
+def _answer(row: AnswerRecord, objective: ObjectiveConfig) -> Json:
     passes = _passes(row, objective) if row.trained else []
     return {
         "answer": row.answer,
@@ -141,6 +160,8 @@ def _answer(row: AnswerRecord, objective: GrpoObjective) -> Json:
                 "sampler_logp": row.sampler_logps[index],
                 "old_logp": row.old_logps[index] if row.old_logps else None,
                 "reference_logp": row.reference_logps[index] if row.reference_logps else None,
+                "advantage": row.token_advantages[index] if row.token_advantages else row.advantage,
+                **({"old_value": row.old_values[index], "return": row.returns[index]} if row.returns else {}),
                 "passes": [terms[index] for terms in passes],
             }
             for index, token in enumerate(row.tokens)
@@ -148,38 +169,55 @@ def _answer(row: AnswerRecord, objective: GrpoObjective) -> Json:
     }
 
 
-def _passes(row: AnswerRecord, objective: GrpoObjective) -> list[list[Json]]:
-    """The terms of every token in every pass, as `[pass][token]`."""
+def _passes(row: AnswerRecord, objective: ObjectiveConfig) -> list[list[Json]]:
+    """The terms of every token in every pass, as `[pass][token]`; a token that was not trained has a log-probability only."""
     import torch
 
-    from oncurve.objective import grpo
+    from oncurve.objective.critic import value_loss
+    from oncurve.objective.terms import TokenInputs, token_terms
 
-    clip = {"clip_low": objective.clip_low, "clip_high": objective.clip_high}
-    kl = objective.kl
-    old_T = torch.tensor(row.old_logps, dtype=torch.float64)
-    reference_T = None if row.reference_logps is None else torch.tensor(row.reference_logps, dtype=torch.float64)
-    advantages_T = torch.full_like(old_T, row.advantage)
     mask_T = torch.tensor(row.mask)
+
+    def trained(values: list[float]) -> torch.Tensor:
+        return torch.tensor(values, dtype=torch.float64)[mask_T]
+
+    advantages = row.token_advantages or [row.advantage] * len(row.tokens)
+    weight = row.weight / objective.mini_batches
     passes = []
-    for logps in row.pass_logps:
-        logps_T = torch.tensor(logps, dtype=torch.float64)
-        ratio_T = grpo.ratio(logps_T, old_T)
-        beta = kl.beta if kl.place == "loss" else 0.0
-        loss_T = grpo.token_loss(logps_T, old_T, advantages_T, reference_T, **clip, beta=beta, estimator=kl.estimator)
-        kl_T = (
-            [None] * len(logps)
-            if reference_T is None
-            else grpo.kl_estimate(logps_T, reference_T, kl.estimator).tolist()
+    for number, logps in enumerate(row.pass_logps):
+        terms = token_terms(
+            objective,
+            TokenInputs(
+                trained(logps),
+                trained(row.old_logps),
+                trained(row.sampler_logps),
+                trained(advantages),
+                torch.zeros(sum(row.mask), dtype=torch.long),
+                trained(row.reference_logps) if row.reference_logps else None,
+                trained(row.pass_entropies[number]) if row.pass_entropies else None,
+            ),
         )
         columns = {
-            "logp": logps,
-            "ratio": ratio_T.tolist(),
-            "kl": kl_T,
-            "policy_term": grpo.policy_term(ratio_T, advantages_T, **clip).tolist(),
-            "loss": loss_T.tolist(),
-            "weighted_loss": torch.where(mask_T, row.weight * loss_T, 0.0).tolist(),
+            "ratio": terms.ratio_T,
+            "kl": terms.kl_T,
+            "policy_term": terms.policy_T,
+            "loss": terms.loss_T,
+            "weighted_loss": weight * terms.loss_T,
         }
-        passes.append([dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)])
+        if row.pass_values:
+            values = [trained(column) for column in (row.pass_values[number], row.old_values, row.returns)]
+            value_loss_T = value_loss(*values, objective.value_clip)
+            columns |= {"value": values[0], "value_loss": value_loss_T, "weighted_value_loss": weight * value_loss_T}
+        lists = {
+            name: iter([None] * len(logps) if column is None else column.tolist()) for name, column in columns.items()
+        }
+        untrained = {name: 0.0 if name.startswith("weighted") else None for name in columns}
+        passes.append(
+            [
+                {"logp": logp} | ({name: next(column) for name, column in lists.items()} if kept else untrained)
+                for logp, kept in zip(logps, row.mask, strict=True)
+            ]
+        )
     return passes
 
 
@@ -213,12 +251,24 @@ def _show(traced: Json, adds_up: bool) -> None:
 
 
 def _formula(objective: Json) -> str:
-    kl = objective["kl"]
-    in_loss = kl["beta"] and kl["place"] == "loss"
+    high = 1 + objective["clip_high"]
+    if objective["type"] == "cispo":
+        term = f"-min(ratio, {high:g}) A logp, that factor held constant"
+    else:
+        term = f"-min(ratio A, clip(ratio, {1 - objective['clip_low']:g}, {high:g}) A)"
+    if objective.get("ratio") == "sequence":
+        term += ", ratio: the geometric mean over the answer"
+    if objective["importance_cap"] is not None:
+        term = f"min(exp(old - sampler), {objective['importance_cap']:g}) x {term}"
+    kl, entropy = objective["kl"], objective["entropy"]
+    if kl["beta"] and kl["place"] == "loss":
+        term += f" + {kl['beta']:g} KL ({kl['estimator']})"
+    if entropy:
+        term += f" - {entropy:g} entropy"
+    share = f" / {objective['mini_batches']} mini-batches" if objective["mini_batches"] > 1 else ""
     return (
-        f"token loss = -min(ratio A, clip(ratio, {1 - objective['clip_low']:g}, {1 + objective['clip_high']:g}) A)"
-        + (f" + {kl['beta']:g} KL ({kl['estimator']})" if in_loss else "")
-        + f"\nanswer's loss = weight x sum over its trained tokens; the weight makes the {objective['reduction']}"
+        f"token loss = {term}\n"
+        f"answer's loss = weight{share} x sum over its trained tokens; the weight makes the {objective['reduction']}"
     )
 
 
@@ -261,24 +311,24 @@ def _show_tokens(console: Console, answer: Json, title: str) -> None:
     console.print(
         f"{title}: #{answer['answer']}, A = {answer['advantage']:+.4f}, weight = {answer['weight']:.6g}", style="bold"
     )
-    has_reference = answer["tokens"][0]["reference_logp"] is not None
-    reference, kl = (["reference"], ["KL"]) if has_reference else ([], [])
-    table = _table(
-        "token", "old", *reference, "pass", "logp", "ratio", *kl, "policy term", "loss", "x weight", left=("token",)
-    )
+    first = answer["tokens"][0]
+    fixed, moving = {"old": "old_logp"}, {"logp": "logp", "ratio": "ratio"}
+    if "return" in first:
+        fixed |= {"A": "advantage", "return": "return"}
+        moving |= {"value": "value", "value loss": "value_loss"}
+    elif first["reference_logp"] is not None:
+        fixed |= {"reference": "reference_logp"}
+        moving |= {"KL": "kl"}
+    moving |= {"policy term": "policy_term", "loss": "loss", "x weight": "weighted_loss"}
+    digits = {"ratio": 5, "KL": 6, "policy term": 5, "loss": 5, "x weight": 8}
+    table = _table("token", *fixed, "pass", *moving, left=("token",))
     for token in answer["tokens"]:
-        before = [token["text"].replace("\n", "\\n"), _number(token["old_logp"], 4)]
-        before += [_number(token["reference_logp"], 4) for _ in reference]
+        before = [token["text"].replace("\n", "\\n"), *(_number(token[name], 4) for name in fixed.values())]
         for index, term in enumerate(token["passes"]):
             table.add_row(
                 *(before if index == 0 else [""] * len(before)),
                 str(index),
-                _number(term["logp"], 4),
-                _number(term["ratio"], 5),
-                *(_number(term["kl"], 6) for _ in kl),
-                _number(term["policy_term"], 5),
-                _number(term["loss"], 5),
-                _number(term["weighted_loss"], 8),
+                *(_number(term[name], digits.get(title, 4)) for title, name in moving.items()),
                 style=None if token["trained"] else "dim",
             )
     console.print(Padding(table, (0, 0, 0, 2)))
@@ -288,12 +338,18 @@ def _show_tokens(console: Console, answer: Json, title: str) -> None:
     console.print(f"  sum of x weight: {each}, mean {answer['loss']:.8f}")
 
 
+def _totals(traced: Json) -> dict[str, Json]:
+    """All sums that must meet what was logged, by what they are."""
+    passes = {f"pass {one['pass']}": one for one in traced["passes"]} if len(traced["passes"]) > 1 else {}
+    critic = {"value loss (mean)": traced["critic"]} if "critic" in traced else {}
+    return {**passes, "step (mean)": traced, **critic}
+
+
 def _show_sums(console: Console, traced: Json) -> None:
     table = _table("", "logged", "sum of answers", "absolute terms", "relative difference", "", left=("",))
-    step = traced | {"pass": None}
-    for total in (*traced["passes"], step):
+    for name, total in _totals(traced).items():
         table.add_row(
-            "step (mean)" if total["pass"] is None else f"pass {total['pass']}",
+            name,
             _number(total["logged_loss"], 9),
             _number(total["sum_of_answers"], 9),
             _number(total["sum_of_absolute_terms"], 9),

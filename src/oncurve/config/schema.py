@@ -173,19 +173,31 @@ RewardConfig = Annotated[GroundingRules | PythonRules, Field(discriminator="type
 
 
 class AdvantageConfig(Section):
-    """`(r - baseline) / (std + eps)` in a group."""
+    """`(r - baseline) / (std + eps)`, with the deviation of the group or of the whole update's answers."""
 
+    baseline: Literal["mean", "leave_one_out", "none"] = "mean"  # always of the group
     std: Literal["sample", "population", "none"] = "sample"
-    baseline: Literal["mean", "leave_one_out"] = "mean"
+    over: Literal["group", "batch"] = "group"  # batch: mean and deviation over all answers of an update (REINFORCE++)
     eps: PositiveFloat = 1e-4
+
+    @model_validator(mode="after")
+    def _has_a_baseline(self) -> Self:
+        if self.baseline == "none" and self.over == "group":
+            raise ValueError(
+                'baseline = "none" leaves the batch\'s mean as the baseline and so needs over = "batch"; in a group use '
+                '"mean" or "leave_one_out"'
+            )
+        return self
 
 
 class KlConfig(Section):
-    """The KL term to the frozen reference. `beta` 0 leaves the reference out altogether."""
+    """The KL term to the reference. `beta` 0 leaves the reference out altogether."""
 
     beta: NotNegativeFloat = 0.0
     estimator: Literal["k1", "k2", "k3"] = "k3"
     place: Literal["loss", "reward"] = "loss"
+    move_every: NotNegative = 0  # updates after which the reference moves; 0: it stays where the run began
+    move_share: Annotated[float, Field(gt=0, le=1)] = 0.6  # reference <- share policy + (1 - share) reference
 
     @model_validator(mode="after")
     def _has_a_gradient(self) -> Self:
@@ -196,18 +208,9 @@ class KlConfig(Section):
             )
         if self.beta > 0 and self.place == "reward" and self.estimator != "k1":
             raise ValueError(f'place = "reward" takes k1, not {self.estimator}; set estimator = "k1"')
+        if self.move_every and not self.beta:
+            raise ValueError("move_every moves the reference of the KL term, and beta = 0 has none; set beta above 0")
         return self
-
-
-class GrpoObjective(Section):
-    """GRPO, arXiv 2402.03300 eq. 3, with the clip range of either side on its own (DAPO, arXiv 2503.14476 eq. 10)."""
-
-    type: Literal["grpo"] = "grpo"
-    clip_low: Annotated[float, Field(gt=0, lt=1)] = 0.2
-    clip_high: PositiveFloat = 0.2
-    kl: KlConfig = KlConfig()
-    reduction: Literal["sequence_mean", "group_mean", "token_mean", "constant"] = "sequence_mean"
-    passes: Positive = 1  # optimizer steps over the same answers
 
 
 class OptimizerConfig(Section):
@@ -226,6 +229,71 @@ class OptimizerConfig(Section):
     @classmethod
     def _pair(cls, value: object) -> object:
         return tuple(value) if isinstance(value, list) else value  # TOML has no tuples
+
+
+class Objective(Section):
+    """What every objective has. `docs/objectives.md` writes each of them out."""
+
+    kl: KlConfig = KlConfig()
+    reduction: Literal["sequence_mean", "group_mean", "token_mean", "constant"] = "sequence_mean"
+    passes: Positive = 1  # over the same answers
+    mini_batches: Positive = 1  # optimizer steps of one pass, each with its share of the groups
+    entropy: NotNegativeFloat = 0.0  # coefficient of the entropy bonus
+    importance_cap: Annotated[float, Field(ge=1)] | None = None  # of exp(old - sampler), weight of the policy term
+    truncated: Literal["keep", "mask"] = "keep"  # mask: an answer cut off at max_new_tokens has no part in the loss
+    sft_weight: NotNegativeFloat = 0.0  # of the supervised loss on the tasks' written answers
+
+    @property
+    def optimizer_steps(self) -> int:
+        """Of one update."""
+        return self.passes * self.mini_batches
+
+
+class GrpoObjective(Objective):
+    """GRPO, arXiv 2402.03300 eq. 3, with the clip range of either side on its own (DAPO, arXiv 2503.14476 eq. 10).
+
+    `ratio = "sequence"` takes the geometric mean of an answer's token ratios (GSPO, arXiv 2507.18071 eq. 7).
+    """
+
+    type: Literal["grpo"] = "grpo"
+    ratio: Literal["token", "sequence"] = "token"
+    clip_low: Annotated[float, Field(gt=0, lt=1)] = 0.2
+    clip_high: PositiveFloat = 0.2
+
+    @model_validator(mode="after")
+    def _clips_can_bind(self) -> Self:
+        if self.ratio == "sequence" and max(self.clip_low, self.clip_high) > 0.1:
+            raise ValueError(
+                f"clips of {self.clip_low:g} and {self.clip_high:g} never bind a sequence ratio, which stays near 1; set "
+                "clip_low = 3e-4 and clip_high = 4e-4 (arXiv 2507.18071 section 5.1)"
+            )
+        return self
+
+
+class CispoObjective(Objective):
+    """CISPO, arXiv 2506.13585 eq. 4 and 5: the ratio is clipped from above, held constant, and weighs `A logp`."""
+
+    type: Literal["cispo"]
+    clip_high: PositiveFloat = 4.0  # the paper tunes it and leaves the lower side open
+    reduction: Literal["sequence_mean", "group_mean", "token_mean", "constant"] = "token_mean"
+
+
+class PpoObjective(Objective):
+    """PPO, arXiv 1707.06347 eq. 7 and 9, with a value head and GAE (arXiv 1506.02438 eq. 16)."""
+
+    type: Literal["ppo"]
+    clip_low: Annotated[float, Field(gt=0, lt=1)] = 0.2
+    clip_high: PositiveFloat = 0.2
+    reduction: Literal["sequence_mean", "group_mean", "token_mean", "constant"] = "token_mean"
+    gamma: Share = 1.0  # discount of one token
+    gae_lambda: Share = 0.95
+    whiten: bool = True  # advantages to mean 0 and deviation 1 over an update's tokens
+    value_clip: PositiveFloat = 0.2  # how far a value may move from the old one, in units of reward
+    value_weight: PositiveFloat = 0.1  # of the value loss in the model's own gradient
+    critic: OptimizerConfig = OptimizerConfig(learning_rate=1e-3)  # of the value head
+
+
+ObjectiveConfig = Annotated[GrpoObjective | CispoObjective | PpoObjective, Field(discriminator="type")]
 
 
 class EvaluateConfig(Section):
@@ -271,7 +339,7 @@ class TrainConfig(Section):
     sampling: SamplingConfig = SamplingConfig()
     reward: RewardConfig = GroundingRules()
     advantage: AdvantageConfig = AdvantageConfig()
-    objective: GrpoObjective = GrpoObjective()
+    objective: ObjectiveConfig = GrpoObjective()
     optimizer: OptimizerConfig = OptimizerConfig()
     evaluate: EvaluateConfig = EvaluateConfig()
     checkpoint: CheckpointConfig = CheckpointConfig()
@@ -292,6 +360,27 @@ class TrainConfig(Section):
             raise ValueError(
                 f"keep_best chooses among evaluated checkpoints, and checkpoint.every_steps {saved} is no multiple of "
                 f"evaluate.every_steps {measured}; set evaluate.every_steps to {saved} or a divisor of it"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _objective_fits(self) -> Self:
+        objective = self.objective
+        groups = self.prompts_per_update * self.sampling.groups_per_prompt
+        if groups % objective.mini_batches:
+            divisors = [n for n in range(1, groups + 1) if groups % n == 0]
+            raise ValueError(
+                f"objective.mini_batches {objective.mini_batches} does not divide the {groups} groups of an update; allowed "
+                f"here: {', '.join(map(str, divisors))}"
+            )
+        if objective.kl.move_every and self.model.lora:
+            raise ValueError(
+                "objective.kl.move_every moves the reference, which under model.lora is the frozen base; leave one of them out"
+            )
+        if objective.type == "ppo" and self.advantage != AdvantageConfig():
+            raise ValueError(
+                "[advantage] compares answers of a group; PPO's advantages come from its critic "
+                "(objective.gamma, gae_lambda, whiten). Leave [advantage] out"
             )
         return self
 

@@ -11,6 +11,12 @@ CHUNK_LOGITS = 2**23  # of one chunk: 32 MiB in float32
 RESCALES = ("final_logit_softcapping", "logit_scale", "logits_scaling")  # what some families do behind the head
 
 
+def rescales(model) -> bool:
+    """Whether the family rescales its logits behind the head."""
+    config = model.config.get_text_config()
+    return any(getattr(config, name, None) not in (None, 1.0) for name in RESCALES)
+
+
 @contextmanager
 def headless(model) -> Iterator[Callable[[Tensor], Tensor]]:
     """While the context lasts, the model's `logits` are the hidden states that its head reads. Yields the head.
@@ -18,8 +24,7 @@ def headless(model) -> Iterator[Callable[[Tensor], Tensor]]:
     A family that rescales its logits behind the head keeps it: its logits are what they are, and the head yielded does
     nothing.
     """
-    config = model.config.get_text_config()
-    if any(getattr(config, name, None) not in (None, 1.0) for name in RESCALES):
+    if rescales(model):
         yield lambda logits: logits
         return
     head = model.get_output_embeddings()

@@ -13,8 +13,9 @@ from oncurve.errors import DataError, ModelError
 from oncurve.policy import prefix
 from oncurve.policy.decoding import DecodeState, SharedState, SpreadState
 from oncurve.policy.families import Family
-from oncurve.policy.head import headless, in_chunks
+from oncurve.policy.head import headless, in_chunks, rescales
 from oncurve.policy.prompt import Prompt, Row, concat_images, left_padded
+from oncurve.policy.value import ValueHead
 from oncurve.types import Task
 
 MAX_KEPT_PROMPTS = 64  # sampling, update and reference ask for the same ones in one step
@@ -26,7 +27,8 @@ class TokenLogps:
     """Of each answer token, row by row and answer by answer: its log-probability and its distribution's entropy, nats."""
 
     logps_T: Tensor
-    entropy_T: Tensor  # detached
+    entropy_T: Tensor  # detached unless its gradient was asked for
+    values_T: Tensor | None = None  # of the state before each token, where there is a value head
 
 
 class Policy:
@@ -52,6 +54,7 @@ class Policy:
         self.compute_dtype = compute_dtype
         self.banned_ids = torch.tensor(sorted(banned_ids), dtype=torch.long, device=model.device)
         self.reference: torch.nn.Module | None = None
+        self.value_head: ValueHead | None = None
         self.version = 0
         self.tiled_from = TILED_FROM
         self._prompts: dict[tuple, Prompt] = {}
@@ -85,6 +88,21 @@ class Policy:
             self.reference = self.model
         else:
             self.reference = copy.deepcopy(self.model).eval().requires_grad_(False)
+
+    @torch.no_grad()
+    def move_reference(self, share: float) -> None:
+        """`reference <- share policy + (1 - share) reference`, weight by weight (TR-DPO's soft update, arXiv 2404.09656)."""
+        for kept, present in zip(self.reference.parameters(), self.model.parameters(), strict=True):
+            kept.lerp_(present, share)
+
+    def add_value_head(self) -> None:
+        """Give the policy a critic; `logps` then returns values too. Raises `ModelError` where hidden states are not at hand."""
+        if rescales(self.model):
+            raise ModelError(
+                f"{self.model.config.model_type} rescales its logits behind the head, where no critic can read"
+            )
+        head = self.model.get_output_embeddings().weight
+        self.value_head = ValueHead(head.shape[1]).to(self.device, head.dtype)
 
     def encode(self, task: Task, max_new_tokens: int = 0) -> Prompt:
         """The task's prompt. Raises `DataError` where prompt and answer would not fit into the model's context.
@@ -186,18 +204,19 @@ class Policy:
 
     # Log-probabilities
 
-    def logps(self, rows: Sequence[Row], *, reference: bool = False) -> TokenLogps:
+    def logps(self, rows: Sequence[Row], *, reference: bool = False, entropy_gradient: bool = False) -> TokenLogps:
         """Of every answer token of a batch of rows whose prompts share one `batch_key`, with gradient where enabled."""
         head, hidden_TH, targets_T, temperatures_T = self._predictors(rows, reference=reference)
 
         def terms(hidden_TH: Tensor, targets_T: Tensor, temperatures_T: Tensor) -> tuple[Tensor, Tensor]:
             logps_TV = self._distributions(head, hidden_TH, temperatures_T)
-            with torch.no_grad():
-                entropy_T = torch.special.entr(logps_TV.exp()).sum(-1)
+            with torch.set_grad_enabled(entropy_gradient and torch.is_grad_enabled()):
+                entropy_T = -(logps_TV.exp() * logps_TV.index_fill(-1, self.banned_ids, 0.0)).sum(-1)
             return logps_TV.gather(-1, targets_T[:, None])[:, 0], entropy_T
 
         num_logits = self.model.config.get_text_config().vocab_size
-        return TokenLogps(*in_chunks(terms, hidden_TH, targets_T, temperatures_T, num_logits))
+        values_T = self.value_head(hidden_TH) if self.value_head is not None and not reference else None
+        return TokenLogps(*in_chunks(terms, hidden_TH, targets_T, temperatures_T, num_logits), values_T)
 
     def distributions(self, rows: Sequence[Row], *, reference: bool = False) -> tuple[Tensor, Tensor]:
         """The log-distribution `_TV` that predicts each answer token, at least float32, and the tokens `_T` themselves."""

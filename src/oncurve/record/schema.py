@@ -44,13 +44,18 @@ class AnswerRecord:
     evidence: str
     reason: str
     verifier: str
-    advantage: float
-    weight: float  # what one trained token weighs in the update's loss
+    advantage: float  # PPO: the mean of its trained tokens'
+    weight: float  # what one trained token weighs in the loss of its optimizer step; 0 where it has no part in it
     sampler_logps: list[float]
     old_logps: list[float]
     reference_logps: list[float] | None
     pass_logps: list[list[float]]  # of the policy, in each pass over the batch
     trained: bool  # False where the answer was left out, for example because its verifier failed
+    pass_entropies: list[list[float]] | None = None  # of each token, in nats; where the loss has an entropy bonus
+    token_advantages: list[float] | None = None  # PPO; it has these four
+    old_values: list[float] | None = None  # of the state before each token
+    returns: list[float] | None = None
+    pass_values: list[list[float]] | None = None
 
     def __post_init__(self) -> None:
         lists = [self.token_texts, self.mask, self.sampler_logps]
@@ -58,8 +63,11 @@ class AnswerRecord:
             lists += [
                 self.old_logps,
                 *self.pass_logps,
-                *([] if self.reference_logps is None else [self.reference_logps]),
+                *(self.pass_entropies or []),
+                *(self.pass_values or []),
             ]
+            optional = (self.reference_logps, self.token_advantages, self.old_values, self.returns)
+            lists += [items for items in optional if items is not None]
         lengths = [len(items) for items in lists]
         assert set(lengths) == {len(self.tokens)}, (len(self.tokens), lengths)
 
@@ -104,7 +112,13 @@ _COLUMNS = {
     "reference_logps": _list(_FLOAT),
     "pass_logps": _list(_list(_FLOAT)),
     "trained": _BOOL,
+    "pass_entropies": _list(_list(_FLOAT)),
+    "token_advantages": _list(_FLOAT),
+    "old_values": _list(_FLOAT),
+    "returns": _list(_FLOAT),
+    "pass_values": _list(_list(_FLOAT)),
 }
-ARROW_SCHEMA = pa.schema(
-    [pa.field(name, kind, nullable=name in ("correct", "reference_logps")) for name, kind in _COLUMNS.items()]
-)
+_NULLABLE = {
+    "correct", "reference_logps", "pass_entropies", "token_advantages", "old_values", "returns", "pass_values",
+}  # fmt: skip
+ARROW_SCHEMA = pa.schema([pa.field(name, kind, nullable=name in _NULLABLE) for name, kind in _COLUMNS.items()])
