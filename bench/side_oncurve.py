@@ -17,7 +17,7 @@ from oncurve.groups.assemble import assemble
 from oncurve.policy.families import Family
 from oncurve.policy.policy import Policy
 from oncurve.rollout.local import LocalSampler
-from oncurve.train import Clock, _batch
+from oncurve.train import Clock, make_batches
 from oncurve.types import BoxTruth, Message, Request, Score, Task, TaskImage
 from oncurve.update import Updater
 
@@ -87,7 +87,7 @@ class Side:
         with clock("grade"):
             scores = grader.grade([(task, rollout) for rollout in rollouts[0]])
             groups = assemble([task], rollouts, [scores], grader.rules, self.answers)
-            self.batch = _batch(number, groups, self.updater, self.config)
+            (self.batch,) = make_batches([(number, groups)], self.updater, self.config)
         with clock("update"):
             self.updater.update([self.batch])
         return {"seconds": sum(clock.seconds.values()), "stages": clock.seconds}

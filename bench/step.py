@@ -36,9 +36,9 @@ from oncurve.rewards.grader import LocalGrader
 from oncurve.rollout.local import LocalSampler
 from oncurve.tasks.scenes import draw_scene, make_scene
 from oncurve.tasks.sets import load_tasks
-from oncurve.train import Clock, _batch, _rows
+from oncurve.train import Clock, answer_records, make_batches
 from oncurve.types import BoxTruth, Message, Task, TaskImage
-from oncurve.update import Updater, _Chunk
+from oncurve.update import Updater
 
 RECIPE = Path(__file__).parents[1] / "recipes" / "cat_and_dog.toml"
 SIDES = ("shared", "plain")
@@ -55,24 +55,6 @@ class PlainSampler(LocalSampler):
 
     def _decode(self, batch: list[tuple]) -> None:
         super()._decode([(key, prompt, [answer]) for key, prompt, answers in batch for answer in answers])
-
-
-class PlainUpdater(Updater):
-    """One row for each answer, packed up to `micro_batch_tokens`."""
-
-    def _chunks(self, step, groups) -> list[_Chunk]:
-        chunks, tokens = [], 0
-        for g, group in enumerate(groups):
-            prompt = self.policy.encode(group.task)
-            for a, rollout in enumerate(group.rollouts):
-                row = self.policy.row(prompt, [rollout.tokens], [rollout.temperature])
-                tokens += row.num_tokens
-                if not chunks or tokens > self.config.micro_batch_tokens:
-                    chunks.append(_Chunk(step, [], []))
-                    tokens = row.num_tokens
-                chunks[-1].rows.append(row)
-                chunks[-1].places.append((g, a))
-        return chunks
 
 
 class LongTasks:
@@ -107,12 +89,12 @@ class Bench:
             "shared": LocalSampler(self.policy, max_new_tokens=new),
             "plain": PlainSampler(self.policy, max_new_tokens=new),
         }
-        self.updaters = {"shared": Updater(self.policy, self.config), "plain": PlainUpdater(self.policy, self.config)}
+        self.updater = Updater(self.policy, self.config)
         self.writers = {side: RunWriter.create(folder / side, self.config, "bench/step.py") for side in SIDES}
 
     def step(self, side: str, number: int) -> dict[str, dict[str, float]]:
         """One step of `oncurve train`: its seconds by stage and its tokens."""
-        policy, sampler, updater, clock = self.policy, self.samplers[side], self.updaters[side], Clock()
+        policy, sampler, clock = self.policy, self.samplers[side], Clock()
         policy.why_plain = "bench" if side == "plain" else None
         policy._prompts.clear()  # else the second side would find the first one's encoded images
         prefilled, decoded = sampler.prefill_tokens, sampler.decoded_tokens
@@ -127,18 +109,20 @@ class Bench:
         with clock("assemble"):
             size = self.config.sampling.answers_per_group
             groups = assemble([q.task for q in requests], rollouts_PG, scores_PG, self.grader.rules, size)
-            batch = _batch(number, groups, updater, self.config)
+            (batch,) = make_batches([(number, groups)], self.updater, self.config)
         with clock("update"):
-            result = updater.update([batch])
+            result = self.updater.update([batch])
         with clock("record"):
-            for image in {i.sha256: i for group in groups for i in group.task.images}.values():
-                self.writers[side].image(image)
-            self.writers[side].step(number, _rows(batch, result.terms[0], policy))
-        rows = [row for chunk in updater._chunks(0, groups) for row in chunk.rows]
+            self.writers[side].images(image for group in groups for image in group.task.images)
+            records = answer_records(batch, result.terms[0], policy, self.config.objective)
+            self.writers[side].step(number, records)
+        prompts = [policy.encode(group.task) for group in groups for _ in group.rollouts]
+        run = prompts if side == "plain" else {prompt.key: prompt for prompt in prompts}.values()
+        answer_tokens = sum(len(r.tokens) for group in groups for r in group.rollouts)
         tokens = {
             "prefilled": sampler.prefill_tokens - prefilled,
             "decoded": sampler.decoded_tokens - decoded,
-            "update_forward": sum(row.num_tokens for row in rows),
+            "update_forward": sum(map(len, run)) + answer_tokens,
         }
         return {"seconds": clock.seconds, "tokens": tokens}
 

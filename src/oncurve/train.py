@@ -158,7 +158,7 @@ def _train(
             latencies_ms.append(float(np.quantile(grader.latencies_ms, 0.95)))
         clock.reset()
         with clock("update"):
-            batches = _batches(assembled, updater, config)
+            batches = make_batches(assembled, updater, config)
             result = updater.update(batches, _written(batches, policy) if config.objective.sft_weight else ())
         with clock("sync"):
             sync(policy, config.objective.optimizer_steps)
@@ -172,7 +172,7 @@ def _train(
             metrics |= {"verifier/latency_ms/p95": latency_ms} | (result.metrics if last else {})
             with clock("record"):
                 writer.images(image for group in batch.groups for image in group.task.images)
-                writer.step(step, _rows(batch, terms, policy, config.objective))
+                writer.step(step, answer_records(batch, terms, policy, config.objective))
             spent = own_seconds | (update_seconds if last else {}) | {"record": clock.seconds.pop("record")}
             metrics |= _speed_metrics(metrics, spent)
             writer.metrics(step, metrics)
@@ -253,7 +253,9 @@ def _that_fit(
     return kept
 
 
-def _batches(assembled: Sequence[tuple[int, tuple[Group, ...]]], updater: Updater, config: TrainConfig) -> list[Batch]:
+def make_batches(
+    assembled: Sequence[tuple[int, tuple[Group, ...]]], updater: Updater, config: TrainConfig
+) -> list[Batch]:
     """An update's batches with their advantages, from rewards less their KL penalty where the KL term is in the reward."""
     groups, kl = [group for _, groups in assembled for group in groups], config.objective.kl
     if config.objective.type == "ppo":
@@ -273,7 +275,7 @@ def _written(batches: Sequence[Batch], policy: Policy) -> list[list[tuple[int, .
     return [[written_answer(policy, group.task.truth.box) for group in batch.groups] for batch in batches]
 
 
-def _rows(
+def answer_records(
     batch: Batch, terms: Sequence[Sequence[AnswerTerms]], policy: Policy, objective: ObjectiveConfig
 ) -> list[AnswerRecord]:
     rows, ppo = [], objective.type == "ppo"
