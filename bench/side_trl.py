@@ -28,15 +28,30 @@ def reward(completions, truth, **_) -> list[float]:
 
 
 class InTurn(TrainerCallback):
-    """Begins a step when it is asked for, and answers with its seconds."""
+    """Begins a step when it is asked for, and answers with its seconds once the trainer has come to rest.
+
+    After a step the trainer logs and decodes the images of the next one. That does not count as the step's, and the
+    other side must not begin before it is over.
+    """
+
+    seconds: float | None = None
 
     def on_step_begin(self, *_, **__):
+        self.tell()
         if not sys.stdin.readline():
             raise SystemExit
         self.begin = time.perf_counter()
 
     def on_step_end(self, *_, **__):
-        answer(seconds=time.perf_counter() - self.begin)
+        self.seconds = time.perf_counter() - self.begin
+
+    def on_train_end(self, *_, **__):
+        self.tell()
+
+    def tell(self):
+        if self.seconds is not None:
+            answer(seconds=self.seconds)
+        self.seconds = None
 
 
 def main() -> None:
