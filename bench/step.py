@@ -23,6 +23,7 @@ import torch
 import workload
 from rich.console import Console
 from rich.table import Table
+from side_oncurve import Grader
 
 from oncurve.config.loader import load
 from oncurve.config.schema import SamplingConfig, TrainConfig
@@ -83,7 +84,8 @@ class Bench:
             self.config = _unmoved(TrainConfig(sampling=sampling))
             self.tasks, self.policy = LongTasks(), _random_qwen()
         self.planner = Planner(self.tasks, self.config.sampling, self.config.seed)
-        self.grader = LocalGrader(self.config.reward)
+        # An untrained model's answers are all malformed; without a reward that differs there would be nothing to update.
+        self.grader = LocalGrader(self.config.reward) if shape == "recipe" else Grader()
         new = self.config.sampling.max_new_tokens
         self.samplers = {
             "shared": LocalSampler(self.policy, max_new_tokens=new),
@@ -109,11 +111,11 @@ class Bench:
         with clock("assemble"):
             size = self.config.sampling.answers_per_group
             groups = assemble([q.task for q in requests], rollouts_PG, scores_PG, self.grader.rules, size)
+            self.writers[side].images(image for group in groups for image in group.task.images)
             (batch,) = make_batches([(number, groups)], self.updater, self.config)
         with clock("update"):
             result = self.updater.update([batch])
         with clock("record"):
-            self.writers[side].images(image for group in groups for image in group.task.images)
             records = answer_records(batch, result.terms[0], policy, self.config.objective)
             self.writers[side].step(number, records)
         prompts = [policy.encode(group.task) for group in groups for _ in group.rollouts]

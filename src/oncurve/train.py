@@ -154,6 +154,7 @@ def _train(
                 asked = [request.task for request in requests]
                 groups = assemble(asked, rollouts_PG, scores_PG, grader.rules, config.sampling.answers_per_group)
                 assembled.append((number, groups))
+                writer.images(image for task in asked for image in task.images)
             seconds.append(dict(clock.seconds))
             latencies_ms.append(float(np.quantile(grader.latencies_ms, 0.95)))
         clock.reset()
@@ -171,7 +172,6 @@ def _train(
             metrics = step_metrics(batch) | updater.metrics(batch, terms) | _loss_metrics(losses)
             metrics |= {"verifier/latency_ms/p95": latency_ms} | (result.metrics if last else {})
             with clock("record"):
-                writer.images(image for group in batch.groups for image in group.task.images)
                 writer.step(step, answer_records(batch, terms, policy, config.objective))
             spent = own_seconds | (update_seconds if last else {}) | {"record": clock.seconds.pop("record")}
             metrics |= _speed_metrics(metrics, spent)

@@ -140,6 +140,21 @@ def test_an_image_is_kept_once_without_loss(writer: RunWriter):
     assert TaskImage.of(RunReader(writer.folder).image(image.sha256), "here").sha256 == image.sha256
 
 
+def test_a_step_waits_for_its_images(writer: RunWriter):
+    images = [TaskImage.of(Image.new("RGB", (400, 300), (i, 0, 0)), "here") for i in (1, 2, 2, 3)]
+    writer.images(images)
+    writer.step(1, [])
+    assert {path.stem for path in (writer.folder / "images").iterdir()} == {image.sha256 for image in images}
+
+
+def test_an_image_that_can_not_be_written_stops_the_step(writer: RunWriter):
+    (writer.folder / "images").rmdir()
+    writer.images([TaskImage.of(Image.new("RGB", (9, 9)), "here")])
+    with pytest.raises(RunError, match="can't write"):
+        writer.step(1, [])
+    assert not list((writer.folder / "steps").glob("*.parquet"))
+
+
 @pytest.mark.parametrize("sha256", ["0" * 64, "../config"])
 def test_an_image_that_is_not_there(writer: RunWriter, sha256: str):
     with pytest.raises(RunError, match="has no image"):

@@ -4,8 +4,8 @@ import math
 import platform
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from importlib import metadata
 from io import BytesIO
@@ -22,8 +22,6 @@ from oncurve.record.reader import RunReader, image_file, probes_file, step_file
 from oncurve.record.schema import ARROW_SCHEMA, SCHEMA_VERSION, AnswerRecord
 from oncurve.types import TaskImage
 
-NUM_ENCODERS = 4  # threads
-
 
 @dataclass(frozen=True, slots=True)
 class RunWriter:
@@ -33,6 +31,8 @@ class RunWriter:
     """
 
     folder: Path
+    _background: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1), repr=False, compare=False)
+    _coming: list[Future] = field(default_factory=list, repr=False, compare=False)
 
     @classmethod
     def create(
@@ -104,13 +104,17 @@ class RunWriter:
             put(path, png.getvalue())
 
     def images(self, images: Iterable[TaskImage]) -> None:
-        """Keep several images, each once; encoded side by side, which takes most of a step's record."""
+        """Keep several images, each once, in the background; the next `step` or `probes` waits for them.
+
+        So a step's file is never there without its images, and their encoding, which would take most of a step's record,
+        runs beside the update.
+        """
         distinct = {image.sha256: image for image in images}.values()
-        with ThreadPoolExecutor(NUM_ENCODERS) as pool:
-            list(pool.map(self.image, distinct))
+        self._coming.extend(self._background.submit(self.image, image) for image in distinct)
 
     def step(self, step: int, rows: Sequence[AnswerRecord]) -> None:
         """Write the answers of one step."""
+        self._settle()
         columns = {name: [getattr(row, name) for row in rows] for name in ARROW_SCHEMA.names}
         parquet = BytesIO()
         pq.write_table(pa.table(columns, ARROW_SCHEMA), parquet)
@@ -118,7 +122,14 @@ class RunWriter:
 
     def probes(self, step: int, rows: Sequence[Mapping[str, Any]]) -> None:
         """Write the probes of one evaluation."""
+        self._settle()
         put(probes_file(self.folder, step), to_json(rows, indent=1).encode() + b"\n")
+
+    def _settle(self) -> None:
+        coming = [*self._coming]
+        self._coming.clear()
+        for image in coming:
+            image.result()
 
 
 def _make_folders(run_folder: Path) -> None:
