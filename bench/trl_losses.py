@@ -2,9 +2,9 @@
 
 TRL brings its own dependencies, so it gets an environment of its own:
 
-    python -m venv /tmp/peer
-    /tmp/peer/bin/pip install torch==2.13.0 trl==1.16.0 'transformers==5.19.*' pydantic
-    PYTHONPATH=src /tmp/peer/bin/python bench/trl_losses.py --json docs/results/trl_losses.json
+    python3 -m venv peer
+    peer/bin/pip install torch==2.13.0 trl==1.16.0 'transformers==5.19.*' pydantic
+    PYTHONPATH=src peer/bin/python bench/trl_losses.py --json docs/results/trl_losses.json
 
 TRL's own `_compute_loss` runs, with the log-probabilities handed to it in place of a model's. Everything is in float64.
 Exit status 1 where a difference is not the one that is stated.
