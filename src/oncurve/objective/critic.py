@@ -39,8 +39,9 @@ def value_loss(values_T: Tensor, old_values_T: Tensor, returns_T: Tensor, clip: 
 
 def value_clipped(values_T: Tensor, old_values_T: Tensor, returns_T: Tensor, clip: float) -> Tensor:
     """Where the clip binds, that is where the value's gradient is 0: it has moved too far, towards the return."""
-    near_T = old_values_T + (values_T - old_values_T).clamp(-clip, clip)
-    return (near_T - returns_T).abs() > (values_T - returns_T).abs()
+    moved_T = values_T - old_values_T
+    near_T = old_values_T + moved_T.clamp(-clip, clip)
+    return (moved_T.abs() > clip) & ((near_T - returns_T).abs() > (values_T - returns_T).abs())
 
 
 def explained_variance(values_T: Tensor, returns_T: Tensor) -> float | None:
