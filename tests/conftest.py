@@ -1,12 +1,18 @@
 """What several folders share: the tiny model with random weights as a policy, a few scene tasks, small builders."""
 
+import os
 from collections.abc import Callable
 
 import pytest
+from hypothesis import settings
 
 from oncurve.config.schema import ModelConfig, ScenesData
 from oncurve.tasks.sets import load_tasks
 from oncurve.types import BoxTruth, Message, Rollout, Score, Segment, Task
+
+settings.register_profile("ci", derandomize=True)  # the same examples on every machine; elsewhere new ones every time
+if os.environ.get("CI"):
+    settings.load_profile("ci")
 
 ENDS = range(10, 70)  # byte tokens that count as end tokens too, so that random answers end at every length
 
