@@ -63,5 +63,5 @@ def draw_box(picture, box, color: str = "#ff2d2d"):
     boxed = picture.copy()
     width, height = boxed.size
     corners = [round(at * (side - 1)) for at, side in zip(box, (width, height, width, height), strict=True)]
-    ImageDraw.Draw(boxed).rectangle(corners, outline=color, width=max(1, max(boxed.size) // 150))
+    ImageDraw.Draw(boxed).rectangle(corners, outline=color, width=max(2, max(boxed.size) // 100))
     return boxed
