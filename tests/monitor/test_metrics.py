@@ -106,6 +106,7 @@ def test_reasons_are_counted_apart(group):
         ([scored(0.9), scored(0.9)], None, "all_right"),
         ([scored(0.2), scored(0.2)], None, "all_wrong"),
         ([scored(0.0), INVALID], None, "all_wrong"),
+        ([Score("scored", 0.5), Score("scored", 0.5)], None, "equal_rewards"),
         ([scored(0.9), scored(0.9), "failed"], ["a", "b", "c"], "all_right"),
         ([scored(0.9), scored(0.9), "failed"], ["a", "a", "c"], "identical"),
         ([INVALID, INVALID, "failed"], None, "all_invalid"),
