@@ -13,7 +13,8 @@ EDGES = {
     "monitor": {"record"},
     "view": {"record"},
     "rewards": {"sandbox"},
-    "update": {"objective", "optimizer"},
+    "update": {"answers", "objective", "optimizer"},
+    "answers": {"objective"},
     "explain": {"objective", "advantage"},
     "compare": {"record"},
 }

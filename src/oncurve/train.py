@@ -16,6 +16,7 @@ import numpy as np
 import torch
 
 from oncurve.advantage import update_advantages
+from oncurve.answers import AnswerTerms
 from oncurve.config.schema import ObjectiveConfig, TrainConfig
 from oncurve.errors import DataError, RunError
 from oncurve.evaluate import Evaluation, evaluate
@@ -37,7 +38,7 @@ from oncurve.sft import written_answer
 from oncurve.sync import sync
 from oncurve.tasks.sets import load_tasks
 from oncurve.types import Batch, Group, Request, TaskSet
-from oncurve.update import AnswerTerms, Updater
+from oncurve.update import Updater
 
 
 class Reporter(Protocol):

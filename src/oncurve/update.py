@@ -5,34 +5,31 @@ The weights of the reduction are counted over all answers of an optimizer step f
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
-from torch import Tensor
 
+from oncurve.answers import (
+    Answer,
+    AnswerTerms,
+    Chunk,
+    WrittenAnswer,
+    by_answer,
+    cut,
+    in_parts,
+    joined,
+    scattered,
+    spread,
+    token_inputs,
+)
 from oncurve.config.schema import TrainConfig
 from oncurve.objective import critic
 from oncurve.objective.diagnostics import critic_metrics, mismatch_metrics, policy_metrics
 from oncurve.objective.grpo import kl_estimate
 from oncurve.objective.reduction import token_weights
-from oncurve.objective.terms import TokenInputs, needs_every_answer, token_terms
+from oncurve.objective.terms import needs_every_answer, token_terms
 from oncurve.optimizer import Optimizer, StepReport
 from oncurve.types import Batch, Group, Rollout
-
-
-@dataclass(slots=True)
-class AnswerTerms:
-    """What an update saw of one answer. Lists run over its tokens; log-probabilities and entropy in nats."""
-
-    weight: float = 0.0  # of one trained token in the loss of its optimizer step; 0 where the answer has no part in it
-    advantages: list[float] = field(default_factory=list)
-    old_logps: list[float] = field(default_factory=list)
-    reference_logps: list[float] | None = None
-    pass_logps: list[list[float]] = field(default_factory=list)  # of the policy, in each pass over the batch
-    pass_entropies: list[list[float]] = field(default_factory=list)
-    old_values: list[float] | None = None  # PPO: of the state before each token, before the first optimizer step
-    returns: list[float] | None = None  # PPO: what the value loss aims at
-    pass_values: list[list[float]] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,32 +39,6 @@ class UpdateResult:
     terms: list[list[list[AnswerTerms]]]  # [step][group][answer]
     losses: list[list[float]]  # [step][pass]: what the step's answers add to the loss, a mean over mini-batches
     metrics: dict[str, float]  # of the update as a whole
-
-
-@dataclass(slots=True, eq=False)
-class _Answer:
-    """An answer on its way through an update; a written one, of the supervised loss, is a `Rollout` too."""
-
-    step: int
-    prompt: object
-    rollout: Rollout
-    reward: float
-    length: int  # trained tokens in the loss; 0 for an answer that has no part in it
-    terms: AnswerTerms
-
-    @property
-    def silent(self) -> bool:
-        return self.length == 0 or not any(self.terms.advantages)
-
-
-@dataclass(frozen=True, slots=True)
-class _Chunk:
-    """Rows of one step that run together, and their answers in the same order."""
-
-    step: int
-    silent: bool
-    rows: list
-    answers: list[_Answer]
 
 
 class Updater:
@@ -92,11 +63,11 @@ class Updater:
         """
         objective = self.objective
         steps = [self._answers(i, batch.groups, batch.advantages_PG) for i, batch in enumerate(batches)]
-        parts = _parts([group for groups in steps for group in groups], objective.mini_batches)
+        parts = in_parts([group for groups in steps for group in groups], objective.mini_batches)
         for part in parts:
             self._weigh(part)
         chunks = [self._chunks(answer for group in part for answer in group) for part in parts]
-        texts = [self._written(part, tokens) for part, tokens in zip(parts, _spread(written, parts), strict=True)]
+        texts = [self._written(part, tokens) for part, tokens in zip(parts, spread(written, parts), strict=True)]
         self._look_back([chunk for part in chunks for chunk in part])
         losses, imitated = [[0.0] * objective.passes for _ in batches], []
         oldest = min(r.policy_version for batch in batches for group in batch.groups for r in group.rollouts)
@@ -140,13 +111,13 @@ class Updater:
         kept = [(r, term) for r, term in pairs if term.weight > 0]
         if not kept:
             return {}
-        mask_T = _joined([r.mask for r, _ in kept]).bool()
+        mask_T = joined([r.mask for r, _ in kept]).bool()
         passes = []
         for number in range(self.objective.passes):
-            given = _inputs(
+            given = token_inputs(
                 kept,
-                _joined([term.pass_logps[number] for _, term in kept]),
-                _joined([term.pass_entropies[number] for _, term in kept]),
+                joined([term.pass_logps[number] for _, term in kept]),
+                joined([term.pass_entropies[number] for _, term in kept]),
             ).at(mask_T)
             passes.append((given, token_terms(self.objective, given)))
         first, _ = passes[0]
@@ -154,7 +125,7 @@ class Updater:
         metrics |= mismatch_metrics(first.sampler_logps_T, first.old_logps_T, self.objective.importance_cap)
         if self.critic is not None:
             old, returns, *values = (
-                _joined(column)[mask_T]
+                joined(column)[mask_T]
                 for column in (
                     [term.old_values for _, term in kept],
                     [term.returns for _, term in kept],
@@ -162,7 +133,7 @@ class Updater:
                 )
             )
             weights_T = (
-                _joined([[term.weight] * len(r.tokens) for r, term in kept])[mask_T] / self.objective.mini_batches
+                joined([[term.weight] * len(r.tokens) for r, term in kept])[mask_T] / self.objective.mini_batches
             )
             metrics |= critic_metrics(values, old, returns, weights_T, self.objective.value_clip)
         return metrics | {"tokens/distinct_share": self._distinct_share(batch.groups)}
@@ -189,7 +160,7 @@ class Updater:
 
     # Answers, their weights, and how they are laid in rows
 
-    def _answers(self, step: int, groups: Sequence[Group], advantages_PG=None) -> list[list[_Answer]]:
+    def _answers(self, step: int, groups: Sequence[Group], advantages_PG=None) -> list[list[Answer]]:
         advantages_PG = advantages_PG or [[0.0] * len(group.rollouts) for group in groups]
         return [
             [
@@ -199,13 +170,13 @@ class Updater:
             for group, advantages in zip(groups, advantages_PG, strict=True)
         ]
 
-    def _answer(self, step: int, group: Group, rollout: Rollout, score, advantage: float) -> _Answer:
+    def _answer(self, step: int, group: Group, rollout: Rollout, score, advantage: float) -> Answer:
         masked = score.status == "error" or (self.objective.truncated == "mask" and rollout.stop == "length")
         length = 0 if masked else sum(rollout.mask)
         terms = AnswerTerms(advantages=[advantage] * len(rollout.tokens))
-        return _Answer(step, self.policy.encode(group.task), rollout, score.value, length, terms)
+        return Answer(step, self.policy.encode(group.task), rollout, score.value, length, terms)
 
-    def _weigh(self, groups: Sequence[Sequence[_Answer]]) -> None:
+    def _weigh(self, groups: Sequence[Sequence[Answer]]) -> None:
         """The weights of one optimizer step."""
         lengths = [[answer.length for answer in group] for group in groups]
         weights = token_weights(lengths, self.objective.reduction, self.config.sampling.max_new_tokens)
@@ -213,18 +184,18 @@ class Updater:
             for answer, weight in zip(group, group_weights, strict=True):
                 answer.terms.weight = weight
 
-    def _written(self, groups: Sequence[Sequence[_Answer]], tokens: Sequence[tuple[int, ...]]) -> list[_Chunk]:
+    def _written(self, groups: Sequence[Sequence[Answer]], tokens: Sequence[tuple[int, ...]]) -> list[Chunk]:
         """The written answers of these groups as chunks, one for each prompt; a token weighs 1 / all their tokens."""
         by_prompt = {group[0].prompt.key: (group[0], answer) for group, answer in zip(groups, tokens, strict=False)}
         size = sum(len(answer) for _, answer in by_prompt.values())
         return self._chunks(
-            _Answer(asked.step, asked.prompt, _WrittenAnswer(answer), 0.0, len(answer), AnswerTerms(1 / size, [1.0]))
+            Answer(asked.step, asked.prompt, WrittenAnswer(answer), 0.0, len(answer), AnswerTerms(1 / size, [1.0]))
             for asked, answer in by_prompt.values()
         )
 
-    def _chunks(self, answers: Iterable[_Answer]) -> list[_Chunk]:
+    def _chunks(self, answers: Iterable[Answer]) -> list[Chunk]:
         """Answers of a step to one prompt, whatever their groups, as rows; rows packed up to `micro_batch_tokens`."""
-        by_prompt: dict[tuple[int, str], list[_Answer]] = {}
+        by_prompt: dict[tuple[int, str], list[Answer]] = {}
         for answer in answers:
             by_prompt.setdefault((answer.step, answer.prompt.key), []).append(answer)
         every, budget, chunks = needs_every_answer(self.objective), self.config.micro_batch_tokens, []
@@ -232,7 +203,7 @@ class Updater:
             prompt = members[0].prompt
             silent = not every and all(answer.silent for answer in members)
             once, each = (len(prompt), 0) if self.policy.shared_prefix else (0, len(prompt))
-            for part in _cut(members, [each + len(answer.rollout.tokens) for answer in members], budget - once):
+            for part in cut(members, [each + len(answer.rollout.tokens) for answer in members], budget - once):
                 rollouts = [answer.rollout for answer in part]
                 row = self.policy.row(prompt, [r.tokens for r in rollouts], [r.temperature for r in rollouts])
                 last = chunks[-1] if chunks else None
@@ -245,7 +216,7 @@ class Updater:
                     last.rows.append(row)
                     last.answers.extend(part)
                 else:
-                    chunks.append(_Chunk(step, silent, [row], list(part)))
+                    chunks.append(Chunk(step, silent, [row], list(part)))
         return chunks
 
     def _distinct_share(self, groups: Sequence[Group]) -> float:
@@ -258,7 +229,7 @@ class Updater:
     # What is fixed before the first optimizer step
 
     @torch.no_grad()
-    def _look_back(self, chunks: Sequence[_Chunk]) -> None:
+    def _look_back(self, chunks: Sequence[Chunk]) -> None:
         """Reference, old log-probabilities and values; PPO's advantages. One mini-batch needs no forward for the old ones."""
         if self.policy.reference is not None:
             self._look_at_reference(chunks)
@@ -266,61 +237,61 @@ class Updater:
             return
         for chunk in chunks:
             found = self.policy.logps(chunk.rows)
-            for answer, logps in _each(chunk, found.logps_T):
+            for answer, logps in by_answer(chunk, found.logps_T):
                 answer.terms.old_logps = logps
-            for answer, values in _each(chunk, found.values_T):
+            for answer, values in by_answer(chunk, found.values_T):
                 answer.terms.old_values = values
         if self.critic is not None:
             self._estimate([answer for chunk in chunks for answer in chunk.answers])
 
     @torch.no_grad()
-    def _look_at_reference(self, chunks: Sequence[_Chunk]) -> None:
+    def _look_at_reference(self, chunks: Sequence[Chunk]) -> None:
         for chunk in chunks:
-            for answer, logps in _each(chunk, self.policy.logps(chunk.rows, reference=True).logps_T):
+            for answer, logps in by_answer(chunk, self.policy.logps(chunk.rows, reference=True).logps_T):
                 answer.terms.reference_logps = logps
 
-    def _token_penalties(self, answer: _Answer, logps: Sequence[float]) -> list[float]:
+    def _token_penalties(self, answer: Answer, logps: Sequence[float]) -> list[float]:
         """`beta k1` of each trained token."""
-        columns = (_joined([x])[_joined([answer.rollout.mask]).bool()] for x in (logps, answer.terms.reference_logps))
+        columns = (joined([x])[joined([answer.rollout.mask]).bool()] for x in (logps, answer.terms.reference_logps))
         return (self.objective.kl.beta * kl_estimate(*columns, "k1")).tolist()
 
-    def _estimate(self, answers: Sequence[_Answer]) -> None:
+    def _estimate(self, answers: Sequence[Answer]) -> None:
         """PPO's advantages and returns: the reward comes with the last trained token, a KL penalty with every one."""
         objective, kept = self.objective, [answer for answer in answers if answer.length]
-        masks = [_joined([answer.rollout.mask]).bool() for answer in kept]
+        masks = [joined([answer.rollout.mask]).bool() for answer in kept]
         found = []
         for answer, mask_T in zip(kept, masks, strict=True):
             rewards_T = torch.zeros(answer.length, dtype=torch.float64)
             rewards_T[-1] = answer.reward
             if objective.kl.beta and objective.kl.place == "reward":
                 rewards_T -= torch.tensor(self._token_penalties(answer, answer.terms.old_logps), dtype=torch.float64)
-            values_T = _joined([answer.terms.old_values])[mask_T]
+            values_T = joined([answer.terms.old_values])[mask_T]
             found.append(critic.gae(rewards_T, values_T, objective.gamma, objective.gae_lambda))
-            answer.terms.returns = _scattered(found[-1] + values_T, mask_T)
+            answer.terms.returns = scattered(found[-1] + values_T, mask_T)
         if found:
             joined_T = critic.whiten(torch.cat(found)) if objective.whiten else torch.cat(found)
             for answer, mask_T, advantages_T in zip(kept, masks, joined_T.split([a.length for a in kept]), strict=True):
-                answer.terms.advantages = _scattered(advantages_T, mask_T)
+                answer.terms.advantages = scattered(advantages_T, mask_T)
 
     # Loss, backward, step
 
-    def _backward(self, chunk: _Chunk) -> tuple[float, float]:
+    def _backward(self, chunk: Chunk) -> tuple[float, float]:
         """The chunk's part of the policy loss and of the weighted value loss; their gradients are added to the weights'."""
         objective = self.objective
         with torch.set_grad_enabled(not chunk.silent):
             found = self.policy.logps(chunk.rows, entropy_gradient=objective.entropy > 0)
-            for answer, logps in _each(chunk, found.logps_T):
+            for answer, logps in by_answer(chunk, found.logps_T):
                 answer.terms.old_logps = answer.terms.old_logps or logps
                 answer.terms.pass_logps.append(logps)
-            for answer, entropies in _each(chunk, found.entropy_T):
+            for answer, entropies in by_answer(chunk, found.entropy_T):
                 answer.terms.pass_entropies.append(entropies)
-            for answer, values in _each(chunk, found.values_T):
+            for answer, values in by_answer(chunk, found.values_T):
                 answer.terms.pass_values.append(values)
             pairs = [(answer.rollout, answer.terms) for answer in chunk.answers]
-            weights_T = _joined([[term.weight * trained for trained in r.mask] for r, term in pairs], found.logps_T)
+            weights_T = joined([[term.weight * trained for trained in r.mask] for r, term in pairs], found.logps_T)
             kept_T = weights_T > 0  # what weighs nothing stays out: 0 times the NaN of a banned token would be NaN
             weights_T = weights_T[kept_T]
-            given = _inputs(pairs, found.logps_T, found.entropy_T).at(kept_T)
+            given = token_inputs(pairs, found.logps_T, found.entropy_T).at(kept_T)
             loss = (weights_T * token_terms(objective, given).loss_T).sum()
             value_loss = torch.zeros_like(loss)
             if self.critic is not None and len(weights_T):
@@ -329,17 +300,17 @@ class Updater:
                     [t.old_values for _, t in pairs],
                     [t.returns or [math.nan] * len(r.tokens) for r, t in pairs],
                 )
-                old_T, returns_T = (_joined(column, found.logps_T)[kept_T] for column in columns)
+                old_T, returns_T = (joined(column, found.logps_T)[kept_T] for column in columns)
                 values_T = critic.value_loss(found.values_T[kept_T], old_T, returns_T, objective.value_clip)
                 value_loss = objective.value_weight * (weights_T * values_T).sum()
         if not chunk.silent:
             (loss + value_loss).backward()
         return loss.item(), value_loss.item()
 
-    def _imitate(self, chunk: _Chunk) -> float:
+    def _imitate(self, chunk: Chunk) -> float:
         """The chunk's part of the supervised loss, before its weight; its gradient is added to the weights'."""
         logps_T = self.policy.logps(chunk.rows).logps_T
-        weights_T = _joined([[a.terms.weight] * len(a.rollout.tokens) for a in chunk.answers], logps_T)
+        weights_T = joined([[a.terms.weight] * len(a.rollout.tokens) for a in chunk.answers], logps_T)
         loss = -(weights_T * logps_T).sum()
         (self.objective.sft_weight * loss).backward()
         return loss.item()
@@ -357,70 +328,9 @@ class Updater:
         return metrics
 
 
-@dataclass(frozen=True, slots=True)
-class _WrittenAnswer:
-    tokens: tuple[int, ...]
-    temperature: float = 1.0
-
-
 def _report(who: str, report: StepReport, max_grad_norm: float) -> dict[str, float]:
     return {
         f"{who}/learning_rate": report.learning_rate,
         f"{who}/grad_norm/before_clip": report.grad_norm,
         f"{who}/grad_norm/after_clip": min(report.grad_norm, max_grad_norm),
     }
-
-
-def _inputs(pairs: Sequence[tuple[Rollout, AnswerTerms]], logps_T: Tensor, entropy_T: Tensor) -> TokenInputs:
-    """What the objective is given of these answers' tokens, in the type of `logps_T`."""
-    with_reference = all(term.reference_logps is not None for _, term in pairs)
-    return TokenInputs(
-        logps_T,
-        _joined([term.old_logps for _, term in pairs], logps_T),
-        _joined([r.logps for r, _ in pairs], logps_T),
-        _joined([term.advantages for _, term in pairs], logps_T),
-        _joined([[i] * len(r.tokens) for i, (r, _) in enumerate(pairs)], logps_T).long(),
-        _joined([term.reference_logps for _, term in pairs], logps_T) if with_reference else None,
-        entropy_T,
-    )
-
-
-def _joined(lists: Sequence[Sequence[float]], like: Tensor | None = None) -> Tensor:
-    """Lists one behind the other, in the type and on the device of `like`; float64 without it."""
-    dtype, device = (torch.float64, None) if like is None else (like.dtype, like.device)
-    return torch.tensor([x for one in lists for x in one], dtype=dtype, device=device)
-
-
-def _scattered(values_T: Tensor, mask_T: Tensor) -> list[float]:
-    """Values of the trained tokens at their places, 0 elsewhere."""
-    return torch.zeros(len(mask_T), dtype=values_T.dtype).masked_scatter(mask_T, values_T).tolist()
-
-
-def _parts(groups: Sequence, count: int) -> list[list]:
-    """Whole groups in their order, in `count` runs as equal as can be."""
-    return [list(groups[len(groups) * i // count : len(groups) * (i + 1) // count]) for i in range(count)]
-
-
-def _spread(written: Sequence[Sequence[tuple[int, ...]]], parts: Sequence[Sequence]) -> list[list[tuple[int, ...]]]:
-    return _parts([tokens for groups in written for tokens in groups], len(parts))
-
-
-def _cut(items: Sequence, sizes: Sequence[int], budget: int) -> list[list]:
-    """Runs of items whose sizes sum to at most `budget`; an item beyond it stands alone."""
-    runs: list[list] = []
-    room = 0
-    for item, size in zip(items, sizes, strict=True):
-        if not runs or size > room:
-            runs.append([])
-            room = budget
-        runs[-1].append(item)
-        room -= size
-    return runs
-
-
-def _each(chunk: _Chunk, values_T: Tensor | None) -> Iterable[tuple[_Answer, list[float]]]:
-    """Each answer with its tokens' values; nothing where there are none."""
-    if values_T is None:
-        return ()
-    lengths = [len(answer.rollout.tokens) for answer in chunk.answers]
-    return zip(chunk.answers, (part.tolist() for part in values_T.detach().split(lengths)), strict=True)
