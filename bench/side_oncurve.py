@@ -18,7 +18,8 @@ from oncurve.policy.families import Family
 from oncurve.policy.policy import Policy
 from oncurve.rollout.local import LocalSampler
 from oncurve.train import Clock, make_batches
-from oncurve.types import BoxTruth, Message, Request, Score, Task, TaskImage
+from oncurve.truths import BoxTruth
+from oncurve.types import Message, Request, Score, Task, TaskImage
 from oncurve.update import Updater
 
 AFTER_IMPORTS = present_bytes()

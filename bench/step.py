@@ -38,7 +38,8 @@ from oncurve.rollout.local import LocalSampler
 from oncurve.tasks.scenes import draw_scene, make_scene
 from oncurve.tasks.sets import load_tasks
 from oncurve.train import Clock, answer_records, make_batches
-from oncurve.types import BoxTruth, Message, Task, TaskImage
+from oncurve.truths import BoxTruth
+from oncurve.types import Message, Task, TaskImage
 from oncurve.update import Updater
 
 RECIPE = Path(__file__).parents[1] / "recipes" / "cat_and_dog.toml"

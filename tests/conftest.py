@@ -8,7 +8,8 @@ from hypothesis import settings
 
 from oncurve.config.schema import ModelConfig, ScenesData
 from oncurve.tasks.sets import load_tasks
-from oncurve.types import BoxTruth, Message, Rollout, Score, Segment, Task
+from oncurve.truths import BoxTruth
+from oncurve.types import Message, Rollout, Score, Segment, Task
 
 settings.register_profile("ci", derandomize=True)  # the same examples on every machine; elsewhere new ones every time
 if os.environ.get("CI"):

@@ -7,7 +7,14 @@ from pathlib import Path
 import oncurve
 
 PACKAGE = Path(oncurve.__file__).parent
-BASE = {"types": set(), "errors": set(), "config": {"errors"}, "geometry": {"types", "errors"}}
+BASE = {
+    "errors": set(),
+    "truths": set(),
+    "parsing": {"errors"},
+    "types": {"truths"},
+    "config": {"errors"},
+    "geometry": {"truths", "parsing", "errors"},
+}
 COMPOSERS = {"train", "sft", "evaluate", "cluster"}  # any stage, but not the command line
 EDGES = {
     "monitor": {"record"},
@@ -74,7 +81,20 @@ def test_only_the_policy_knows_transformers():
 
 def test_the_stages_that_run_without_torch():
     """What a config error, the record's reader and the data readers need starts light."""
-    light = {"types", "errors", "config", "geometry", "tasks", "groups", "rewards", "record", "monitor", "view"}
+    light = {
+        "types",
+        "truths",
+        "parsing",
+        "errors",
+        "config",
+        "geometry",
+        "tasks",
+        "groups",
+        "rewards",
+        "record",
+        "monitor",
+        "view",
+    }
     for path in PACKAGE.rglob("*.py"):
         if path.relative_to(PACKAGE).parts[0].removesuffix(".py") in light:
             assert "torch" not in {name.split(".")[0] for name in imported(path, PACKAGE)}, path

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from oncurve.cli import trace
-from oncurve.config.schema import GrpoObjective, KlConfig, ModelConfig, Section, SftConfig, SftStage, TrainConfig
+from oncurve.config.base import Section
+from oncurve.config.schema import GrpoObjective, KlConfig, ModelConfig, SftConfig, SftStage, TrainConfig
 from oncurve.errors import RunError
 from oncurve.record.reader import RunReader
 from oncurve.record.schema import AnswerRecord

@@ -23,3 +23,7 @@ class RunError(OncurveError, OSError):
 
 class MixedGroupError(OncurveError, ValueError):
     """Answers that differ in what a group must share."""
+
+
+class BrokenTruth(OncurveError, ValueError):
+    """A task whose truth can't be right: it does not parse, or does not do what a right answer must."""

@@ -6,9 +6,10 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
-from oncurve.config.schema import GroundingRules
+from oncurve.config.rewards import GroundingRules
 from oncurve.rewards.grader import LocalGrader
 from oncurve.rollout.local import LocalSampler
+from oncurve.truths import truth_json
 from oncurve.types import Request, Rollout, Score, Task, TaskSet
 
 THRESHOLDS = (0.5, 0.75, 0.95)
@@ -71,7 +72,7 @@ class Evaluation:
                 "task_id": task.id,
                 "question": task.messages[-1].text,
                 "images": [image.sha256 for image in task.images],
-                "truth": asdict(task.truth),
+                "truth": truth_json(task.truth),
                 "text": rollout.text,
                 "score": asdict(score),
             }

@@ -7,7 +7,8 @@ from typing import Any
 
 from oncurve.advantage import Deviation, advantages, deviation
 from oncurve.geometry.boxes import iou
-from oncurve.geometry.dialects import MalformedAnswer, parse_box01
+from oncurve.geometry.dialects import parse_box01
+from oncurve.parsing import MalformedAnswer
 from oncurve.types import Box
 
 ABOUT = (

@@ -6,7 +6,6 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict
 from itertools import compress
 from pathlib import Path
 from statistics import fmean
@@ -37,6 +36,7 @@ from oncurve.rollout.local import LocalSampler
 from oncurve.sft import written_answer
 from oncurve.sync import sync
 from oncurve.tasks.sets import load_tasks
+from oncurve.truths import truth_json
 from oncurve.types import Batch, Group, Request, TaskSet
 from oncurve.update import Updater
 
@@ -290,7 +290,7 @@ def answer_records(
             "prompt": prompt.text,
             "images": list(prompt.image_hashes),
             "model_image_sizes": [list(size) for size in prompt.model_image_sizes],
-            "truth": json.dumps(asdict(group.task.truth)),
+            "truth": json.dumps(truth_json(group.task.truth)),
             "fingerprint": group.fingerprint,
         }
         for a, (rollout, score, term) in enumerate(zip(group.rollouts, group.scores, group_terms, strict=True)):

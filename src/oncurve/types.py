@@ -11,7 +11,9 @@ from typing import Any, Literal, Protocol
 
 from PIL import Image
 
-Box = tuple[float, float, float, float]
+from oncurve.truths import Box as Box
+from oncurve.truths import Truth
+
 Kind = Literal[
     "grounding", "detection", "pointing", "counting", "ocr", "choice", "short_answer",
     "math", "code", "sql", "evidence", "reply", "text",
@@ -45,20 +47,14 @@ class Message:
 
 
 @dataclass(frozen=True, slots=True)
-class BoxTruth:
-    """The truth of a grounding task. Example: `BoxTruth((0.2, 0.3, 0.6, 0.7))`."""
-
-    box: Box
-
-
-@dataclass(frozen=True, slots=True)
 class Task:
     """One question. Example: `Task("scenes:train/17", "grounding", (Message("user", "box the cat", (image,)),), truth)`."""
 
     id: str  # unique in its data set
     kind: Kind
     messages: tuple[Message, ...]
-    truth: BoxTruth
+    truth: Truth
+    options: Mapping[str, Any] = field(default_factory=dict)  # keys of its kind's rules that the task sets for itself
 
     @property
     def images(self) -> tuple[TaskImage, ...]:
@@ -89,6 +85,7 @@ class Rollout:
     policy_version: int  # number of updates that the writing policy had seen
     temperature: float
     seed: int  # the run's; with the step, task id and index it fixes the answer's random stream
+    model_image_sizes: tuple[tuple[int, int], ...] = ()  # width and height of each image in px, as the model saw it
 
     @property
     def tokens(self) -> tuple[int, ...]:
@@ -177,6 +174,20 @@ class Sampler(Protocol):
     """Writes answers. `step` and `seed` fix their random streams; temperature 0 is greedy."""
 
     def sample(self, requests: Sequence[Request], *, step: int, seed: int) -> list[tuple[Rollout, ...]]: ...
+
+
+class Verifier(Protocol):
+    """Grades the answers to one kind of task. `rules` are the kind's section of the configuration, the task's options in it.
+
+    An exception that `grade` raises is a fault of the verifier; the grader makes it a score of status `error`.
+    """
+
+    version: str  # name/version
+
+    def check(self, task: Task, rules: Any) -> None:
+        """Raises `BrokenTruth` where the task can't be graded: its truth is no number, its query does not run."""
+
+    def grade(self, task: Task, answer: Rollout, rules: Any) -> Score: ...
 
 
 class Grader(Protocol):

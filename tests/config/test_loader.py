@@ -9,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import Field, field_validator, model_validator
 
+from oncurve.config.base import Section
 from oncurve.config.loader import load
-from oncurve.config.schema import JsonlData, ScenesData, Section, SftConfig, TrainConfig
+from oncurve.config.schema import JsonlData, ScenesData, SftConfig, TrainConfig
 from oncurve.errors import ConfigError, OncurveError
 
 
@@ -491,13 +492,14 @@ def test_a_pair_of_another_length(write, betas):
 
 
 def test_a_type_that_no_member_of_the_union_has(write):
-    assert one(write("[reward]\ntype = 'iou'"), schema=TrainConfig) == dedent("""\
+    assert one(write("[data]\ntype = 'csv'"), schema=TrainConfig) == dedent("""\
         a.toml:2
-            type = 'iou'
+            type = 'csv'
                    ^^^^^
-            reward.type needs "grounding" or "python"; got "iou" (text)
-            "grounding" takes: similarity, power, threshold, format_bonus, floor
-            "python" takes: function, timeout_s, workers, floor""")
+            data.type needs "scenes", "jsonl" or "coco"; got "csv" (text)
+            "scenes" takes: split, num_scenes, max_things, prompt
+            "jsonl" takes: path, space, order, prompt
+            "coco" takes: path, images, prompt""")
 
 
 def test_a_long_line_is_cut_around_the_caret(write):

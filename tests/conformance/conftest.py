@@ -16,7 +16,8 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageText
 from oncurve.policy.families import Family
 from oncurve.policy.policy import Policy
 from oncurve.policy.prompt import Prompt, Row
-from oncurve.types import BoxTruth, Message, Task
+from oncurve.truths import BoxTruth
+from oncurve.types import Message, Task
 
 WINDOW = 5  # shorter than any prompt
 START, END, IMAGE, VIDEO = 35, 36, 37, 38

@@ -2,7 +2,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from oncurve.geometry.dialects import MalformedAnswer, parse_box01, print_box01, to_unit
+from oncurve.geometry.dialects import parse_box01, print_box01, to_unit
+from oncurve.parsing import MalformedAnswer
 
 HUNDREDTHS = st.lists(st.integers(0, 100), min_size=2, max_size=2, unique=True).map(sorted)
 BOXES = st.tuples(HUNDREDTHS, HUNDREDTHS).map(

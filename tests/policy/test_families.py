@@ -13,7 +13,8 @@ from transformers.models.auto.modeling_auto import AutoModelForCausalLM
 from oncurve.policy import check, prefix
 from oncurve.policy.families import Family
 from oncurve.policy.prompt import Prompt, Row
-from oncurve.types import BoxTruth, Message, Task
+from oncurve.truths import BoxTruth
+from oncurve.types import Message, Task
 
 SMALL = {
     "vocab_size": 40,

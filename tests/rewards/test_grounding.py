@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from oncurve.config.schema import GroundingRules
+from oncurve.config.rewards import GroundingRules
 from oncurve.geometry.boxes import iou
 from oncurve.rewards import grounding
 from oncurve.rewards.grader import LocalGrader
-from oncurve.types import BoxTruth
+from oncurve.truths import BoxTruth
 
 TRUTH = BoxTruth((0.2, 0.2, 0.6, 0.6))
 RIGHT = "<box>0.20,0.20,0.60,0.60</box>"

@@ -17,12 +17,14 @@ from PIL import Image
 from oncurve.advantage import advantages
 from oncurve.cli.main import main
 from oncurve.config.loader import load
-from oncurve.config.schema import GroundingRules, PythonRules, TrainConfig
+from oncurve.config.rewards import GroundingRules, PythonRules
+from oncurve.config.schema import TrainConfig
 from oncurve.errors import ConfigError
 from oncurve.record.reader import RunReader
 from oncurve.rewards.grader import LocalGrader
 from oncurve.rewards.python import plain
-from oncurve.types import BoxTruth, Message, Rollout, Segment, Task, TaskImage
+from oncurve.truths import BoxTruth
+from oncurve.types import Message, Rollout, Segment, Task, TaskImage
 
 IMAGE = TaskImage.of(Image.new("RGB", (4, 4)), "grey.png")
 MESSAGES = (Message("system", "be brief"), Message("user", "box the cat", (IMAGE,)))
@@ -239,7 +241,7 @@ def test_workers_end_with_the_grader(faulty):
 TRAINER = """
 import sys
 from tests_of_workers import TASK, answers
-from oncurve.config.schema import PythonRules
+from oncurve.config.rewards import PythonRules
 from oncurve.rewards.grader import LocalGrader
 grader = LocalGrader(PythonRules(type="python", function="mine.py:score", timeout_s=0.5))
 assert "torch" not in sys.modules

@@ -16,7 +16,8 @@ from rich.table import Table
 from oncurve import explain
 from oncurve.errors import ConfigError
 from oncurve.geometry.boxes import area, intersection_and_union
-from oncurve.geometry.dialects import MalformedAnswer, parse_box01
+from oncurve.geometry.dialects import parse_box01
+from oncurve.parsing import MalformedAnswer
 from oncurve.types import Box
 
 BOX_IS = "a box is x1,y1,x2,y2 with 0 <= x1 < x2 <= 1 and 0 <= y1 < y2 <= 1, for example 0.1,0.1,0.5,0.4"

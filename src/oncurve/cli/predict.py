@@ -31,7 +31,8 @@ def run(args: argparse.Namespace) -> int:
     question = prompt_text(args.prompt, args.phrase)
 
     from oncurve.config.schema import ModelConfig
-    from oncurve.geometry.dialects import MalformedAnswer, parse_box01
+    from oncurve.geometry.dialects import parse_box01
+    from oncurve.parsing import MalformedAnswer
     from oncurve.policy.load import load_policy
     from oncurve.rollout.local import LocalSampler
     from oncurve.types import Message, Request, Task

@@ -10,10 +10,10 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
+from oncurve.config.base import Section
 from oncurve.config.faults import Fault, Mark, Source, fault, faults
 from oncurve.config.locate import Path as KeyPath
 from oncurve.config.locate import Place, locate
-from oncurve.config.schema import Section
 from oncurve.config.shape import Shape, child, section, shape_of
 from oncurve.errors import ConfigError
 

@@ -3,11 +3,10 @@
 import re
 from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, field_validator, model_validator
 
-Positive = Annotated[int, Field(ge=1)]
-NotNegative = Annotated[int, Field(ge=0)]
-Momentum = Annotated[float, Field(ge=0, lt=1)]
+from oncurve.config.base import Momentum, NotNegative, NotNegativeFloat, Positive, PositiveFloat, Section, Share
+from oncurve.config.rewards import GroundingRules, RewardConfig
 
 
 def _is_name(name: str) -> str:
@@ -19,13 +18,6 @@ def _is_name(name: str) -> str:
 
 
 Name = Annotated[str, AfterValidator(_is_name)]
-Share = Annotated[float, Field(ge=0, le=1)]
-PositiveFloat = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-NotNegativeFloat = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-
-
-class Section(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
 
 class LoraConfig(Section):
@@ -120,56 +112,6 @@ class SamplingConfig(Section):
     @property
     def groups_per_prompt(self) -> int:
         return self.answers_per_prompt // self.answers_per_group
-
-
-class GroundingRules(Section):
-    """Format gate, then similarity of the box to the truth, to a power; `format_bonus` adds a part for the format."""
-
-    type: Literal["grounding"] = "grounding"
-    dialect: Literal["box01"] = "box01"
-    similarity: Literal["iou", "giou", "diou", "ciou"] = "iou"
-    power: PositiveFloat = 2.0
-    threshold: Share | None = None  # 1 at or above this similarity, 0 below; set power to 1 with it
-    format_bonus: NotNegativeFloat = 0.0
-    floor: float = 0.0  # of an answer whose format does not parse
-
-    @model_validator(mode="after")
-    def _doing_nothing_never_pays(self) -> Self:
-        if self.threshold is not None and self.power != 1:
-            raise ValueError(
-                f"threshold {self.threshold} gives 0 or 1, which power {self.power:g} leaves as it is; set power = 1.0"
-            )
-        if self.floor > self.format_bonus:
-            raise ValueError(
-                f"floor {self.floor} is above {self.format_bonus}, the least that a well-formed answer can get: "
-                "a malformed answer would pay; set floor no higher than format_bonus"
-            )
-        return self
-
-
-class PythonRules(Section):
-    """A reward function of the user's own: `score(task: dict, text: str) -> float | dict` (`docs/rewards.md`)."""
-
-    type: Literal["python"]
-    function: str  # "FILE.py:NAME", the file relative to the working directory, or "PACKAGE.MODULE:NAME"
-    timeout_s: PositiveFloat = 5.0  # of one answer; then its worker is killed
-    workers: Positive = 2  # processes
-    floor: float = 0.0  # of an answer that the function calls invalid
-
-    @field_validator("function")
-    @classmethod
-    def _names_a_function(cls, value: str) -> str:
-        home, _, name = value.rpartition(":")
-        parts = [] if home.endswith(".py") else home.split(".")
-        if not home or not all(part.isidentifier() for part in (*parts, name)):
-            raise ValueError(
-                f'reward.function "{value}" names no function: write "FILE.py:NAME", the file relative to the working '
-                'directory, or "PACKAGE.MODULE:NAME"'
-            )
-        return value
-
-
-RewardConfig = Annotated[GroundingRules | PythonRules, Field(discriminator="type")]
 
 
 class AdvantageConfig(Section):

@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from oncurve.config.base import Section
 from oncurve.config.locate import Path
-from oncurve.config.schema import Section
 
 Shape = dict[str, Any]  # a JSON schema without references; a value that may be absent counts as its other type
 

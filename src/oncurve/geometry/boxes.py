@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable
 
-from oncurve.types import Box
+from oncurve.truths import Box
 
 
 def is_valid(box: Box) -> bool:

@@ -3,19 +3,10 @@
 import re
 
 from oncurve.geometry.boxes import is_valid
-from oncurve.types import Box
+from oncurve.parsing import MAX_NUMBER_CHARACTERS, NUMBER, MalformedAnswer
+from oncurve.truths import Box
 
-NUMBER = r"-?[0-9]+(?:\.[0-9]+)?"
 BOX01 = re.compile(rf"[ \t\r\n]*<box>({NUMBER}),({NUMBER}),({NUMBER}),({NUMBER})</box>[ \t\r\n]*")
-MAX_NUMBER_CHARACTERS = 20
-
-
-class MalformedAnswer(ValueError):
-    """An answer that breaks its dialect. `reason` is a short slug that is counted, the message says it in words."""
-
-    def __init__(self, reason: str, words: str):
-        super().__init__(words)
-        self.reason = reason
 
 
 def parse_box01(text: str) -> Box:

@@ -1,17 +1,17 @@
 """Put answers into groups, and refuse a group whose members differ in what they must share."""
 
 from collections.abc import Sequence
-from dataclasses import asdict
 from hashlib import sha256
 
 from oncurve.errors import MixedGroupError
+from oncurve.truths import truth_json
 from oncurve.types import Group, Rollout, Score, Task
 
 
 def fingerprint(task: Task, rules: str, policy_version: int) -> str:
     """SHA-256 over what the answers of one group share: task, prompt, system prompt, images, truth, rules, policy version."""
     messages = [(m.role, m.text, [image.sha256 for image in m.images]) for m in task.messages]
-    shared = (task.id, task.kind, messages, sorted(asdict(task.truth).items()), rules, policy_version)
+    shared = (task.id, task.kind, messages, truth_json(task.truth), sorted(task.options.items()), rules, policy_version)
     return sha256(repr(shared).encode()).hexdigest()
 
 

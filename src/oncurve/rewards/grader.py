@@ -1,30 +1,42 @@
 """Grade answers by the rules of their kind."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from oncurve.config.schema import GroundingRules, PythonRules, RewardConfig
-from oncurve.rewards import grounding
+from oncurve.config.rewards import KindRules, PythonRules, RewardConfig
+from oncurve.errors import ConfigError
+from oncurve.rewards.kinds import rules_for, verifier_of
 from oncurve.rewards.python import PythonVerifier
-from oncurve.types import Rollout, Score, Task
+from oncurve.rewards.scores import failed
+from oncurve.types import Rollout, Score, Task, Verifier
+
+NUM_ATTEMPTS = 2  # a fault of the verifier may be the machine's, and gone the next time
 
 
 class LocalGrader:
-    """Grades on this machine: pure and cheap verifiers in this process, a user's function in workers with deadlines.
+    """Grades on this machine. Verifiers that start processes of their own answer several at a time.
 
-    A fault of a verifier becomes a `Score` of status `error`, which is masked and counted, never a wrong answer.
-    `latencies_ms` are those of the last `grade`, one an answer. Raises `ConfigError` where a function can't be loaded.
+    A fault of a verifier is tried again, then becomes a `Score` of status `error`, which is masked and counted, never a
+    wrong answer. `latencies_ms` are those of the last `grade`, one an answer. Raises `ConfigError` where a function
+    can't be loaded.
     """
 
-    def __init__(self, rules: RewardConfig):
+    def __init__(self, rules: RewardConfig, *, allow_unsafe: bool = False):
         self.latencies_ms: list[float] = []
+        self._rules = rules
+        self._verifier: Verifier
         if isinstance(rules, PythonRules):
             self._verifier, self._num_threads = PythonVerifier(rules), rules.workers
             self.rules = f"{self._verifier.version} {self._verifier.sha256} {rules.model_dump_json()}"
         else:
-            self._verifier, self._num_threads = _GroundingVerifier(rules), 1
-            self.rules = f"{grounding.VERIFIER} {rules.model_dump_json()}"
+            self._verifier, self._num_threads = verifier_of(rules.type, allow_unsafe=allow_unsafe), 1
+            self.rules = f"{self._verifier.version} {rules.model_dump_json()}"
+
+    def check(self, tasks: Iterable[Task]) -> None:
+        """Raises `ConfigError` for a task of a kind that the rules don't grade, `BrokenTruth` for one with a broken truth."""
+        for task in tasks:
+            self._verifier.check(task, self._rules_of(task))
 
     def grade(self, pairs: Sequence[tuple[Task, Rollout]]) -> list[Score]:
         if self._num_threads == 1:
@@ -36,19 +48,24 @@ class LocalGrader:
         return [score for score, _ in timed]
 
     def _timed(self, pair: tuple[Task, Rollout]) -> tuple[Score, float]:
-        task, rollout = pair
         begin = time.perf_counter()
-        score = self._verifier.grade(task, rollout.text)
+        task, rollout = pair
+        rules = self._rules_of(task)
+        for _ in range(NUM_ATTEMPTS):
+            try:
+                score = self._verifier.grade(task, rollout, rules)
+            except Exception as error:  # whatever a verifier raises is its own fault, not the answer's
+                score = failed(error, self._verifier.version)
+            if score.status != "error":
+                break
         return score, 1000 * (time.perf_counter() - begin)
 
-
-class _GroundingVerifier:
-    def __init__(self, rules: GroundingRules):
-        self._rules = rules
-
-    def grade(self, task: Task, text: str) -> Score:
-        try:
-            return grounding.grade(task.truth, text, self._rules)
-        except Exception as error:  # whatever a verifier raises is its own fault, not the answer's
-            words = f"{type(error).__name__}: {error}"
-            return Score("error", float("nan"), evidence=words, reason="verifier", verifier=grounding.VERIFIER)
+    def _rules_of(self, task: Task) -> RewardConfig:
+        if not isinstance(self._rules, KindRules):
+            return self._rules
+        if task.kind != self._rules.type:
+            raise ConfigError(
+                f'reward.type = "{self._rules.type}" can\'t grade task {task.id}, whose kind is {task.kind}; set '
+                f'reward.type = "{task.kind}"'
+            )
+        return rules_for(task, self._rules)

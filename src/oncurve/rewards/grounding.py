@@ -1,12 +1,25 @@
 """The grounding verifier: the format is a gate, then the box is graded. A pure function of (truth, text)."""
 
-from oncurve.config.schema import GroundingRules
+from oncurve.config.rewards import GroundingRules
 from oncurve.geometry.boxes import SIMILARITIES, iou
-from oncurve.geometry.dialects import MalformedAnswer, parse_box01
-from oncurve.types import BoxTruth, Score
+from oncurve.geometry.dialects import parse_box01
+from oncurve.parsing import MalformedAnswer
+from oncurve.rewards.scores import invalid
+from oncurve.truths import BoxTruth
+from oncurve.types import Rollout, Score, Task
 
 VERIFIER = "grounding/1"
 CORRECT_IOU = 0.5
+
+
+class Verifier:
+    version = VERIFIER
+
+    def check(self, task: Task, rules: GroundingRules) -> None:
+        """A box truth is whole once it is made."""
+
+    def grade(self, task: Task, answer: Rollout, rules: GroundingRules) -> Score:
+        return grade(task.truth, answer.text, rules)
 
 
 def grade(truth: BoxTruth, text: str, rules: GroundingRules) -> Score:
@@ -19,15 +32,7 @@ def grade(truth: BoxTruth, text: str, rules: GroundingRules) -> Score:
     try:
         box = parse_box01(text)
     except MalformedAnswer as fault:
-        return Score(
-            status="invalid",
-            value=rules.floor,
-            correct=False,
-            parts={"format": 0.0},
-            evidence=str(fault),
-            reason=fault.reason,
-            verifier=VERIFIER,
-        )
+        return invalid(fault, rules.floor, VERIFIER)
     overlap = iou(box, truth.box)
     similarity = SIMILARITIES[rules.similarity](box, truth.box)
     graded = similarity**rules.power if rules.threshold is None else float(similarity >= rules.threshold)

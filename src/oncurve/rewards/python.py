@@ -14,16 +14,16 @@ import time
 import weakref
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict
 from queue import Empty, SimpleQueue
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
-from oncurve.config.schema import PythonRules
+from oncurve.config.rewards import PythonRules
 from oncurve.errors import ConfigError
 from oncurve.rewards.worker import LOAD_TIMEOUT_S
-from oncurve.types import Score, Task
+from oncurve.truths import truth_json
+from oncurve.types import Rollout, Score, Task
 
 Slug = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,40}$")]  # it becomes a part of a metric's name
 
@@ -77,15 +77,14 @@ class PythonVerifier:
         self.version = f"{rules.function}/{worker.sha256[:12]}"
         self._idle.put(worker)
 
-    def grade(self, task: Task, text: str) -> Score:
-        """Score one answer; a fault is tried once more, then it is a score of status `error`."""
-        score = self._attempt(task, text)
-        return self._attempt(task, text) if score.status == "error" else score
+    def check(self, task: Task, rules: PythonRules) -> None:
+        """What is true is for the function to know."""
 
-    def _attempt(self, task: Task, text: str) -> Score:
+    def grade(self, task: Task, answer: Rollout, rules: PythonRules) -> Score:
+        """Score one answer; a fault of the function is a score of status `error`."""
         try:
             worker = self._worker()
-            reply = worker.ask({"task": plain(task), "text": text})
+            reply = worker.ask({"task": plain(task), "text": answer.text})
             self._idle.put(worker)
             if "fault" in reply:
                 raise VerifierFault(reply["reason"], reply["fault"])
@@ -125,7 +124,7 @@ def plain(task: Task) -> dict[str, Any]:
         "id": task.id,
         "kind": task.kind,
         "question": "\n".join(message.text for message in task.messages if message.role == "user"),
-        "truth": asdict(task.truth),
+        "truth": truth_json(task.truth),
         "image_sha256": [image.sha256 for image in task.images],
     }
 

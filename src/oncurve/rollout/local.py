@@ -75,7 +75,10 @@ class LocalSampler:
             batch.append((batch_key, prompts[indices[0]], mine))
         if batch:
             self._decode(batch)
-        return [tuple(self._rollout(answer, seed) for answer in group) for group in answers]
+        return [
+            tuple(self._rollout(answer, prompt, seed) for answer in group)
+            for prompt, group in zip(prompts, answers, strict=True)
+        ]
 
     def _decode(self, batch: list[tuple]) -> None:
         policy, prompts = self.policy, [prompt for _, prompt, _ in batch]
@@ -103,7 +106,7 @@ class LocalSampler:
                 tokens, temperatures, stream = tokens[going], temperatures[going], stream[going]
             logits = policy.decode(tokens, state)
 
-    def _rollout(self, answer: _Answer, seed: int) -> Rollout:
+    def _rollout(self, answer: _Answer, prompt, seed: int) -> Rollout:
         return Rollout(
             task_id=answer.task_id,
             index=answer.index,
@@ -113,4 +116,5 @@ class LocalSampler:
             policy_version=self.policy.version,
             temperature=answer.temperature,
             seed=seed,
+            model_image_sizes=prompt.model_image_sizes,
         )

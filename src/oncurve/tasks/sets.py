@@ -13,7 +13,8 @@ from oncurve.errors import DataError
 from oncurve.tasks.images import ImageError, open_image
 from oncurve.tasks.rows import DataRow, Rejection, place_box, read_coco, read_jsonl
 from oncurve.tasks.scenes import draw_scene, make_scene
-from oncurve.types import Box, BoxTruth, Message, Task, TaskImage
+from oncurve.truths import Box, BoxTruth
+from oncurve.types import Message, Task, TaskImage
 
 FORMS = """allowed are
   scenes:train   scenes:heldout                            built-in scenes
