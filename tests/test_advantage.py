@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from oncurve.advantage import advantages, deviation, update_advantages
+from oncurve.advantage import advantages, decoupled_advantages, deviation, update_advantages
 
 WORKED = json.loads((Path(__file__).parent / "reference" / "worked_example.json").read_text())["advantages"]
 REWARDS = st.lists(st.integers(0, 100).map(lambda n: n / 100), min_size=2, max_size=12)
@@ -121,3 +121,24 @@ def test_batch_advantages_do_not_depend_on_how_the_groups_are_ordered():
     forward = update_advantages(rewards, scored, baseline="leave_one_out", over="batch")
     backward = update_advantages(rewards[::-1], scored, baseline="leave_one_out", over="batch")
     assert forward == [pytest.approx(x) for x in backward[::-1]]
+
+
+def test_gdpo_normalises_each_part_in_its_group_then_over_the_batch():
+    """Two groups of two, two parts of unlike scale: by hand, with std none of eps small."""
+    parts = [[[0.0, 1.0], [100.0, 0.0]], [[0.0, 0.0], [0.0, 10.0]]]
+    found = decoupled_advantages(parts, [[1.0, 0.5]] * 2, [[True, True]] * 2, std="population", eps=1e-12)
+    sums = np.array([-1 + 0.5, 1 - 0.5, -0.5, 0.5])  # each part's own advantages are -1 and 1, or 0 where it is equal
+    assert np.concatenate(found) == pytest.approx(sums / sums.std())
+
+
+def test_gdpo_keeps_apart_what_one_sum_makes_equal():
+    """(1, 0) and (0, 1) have the same sum; with weights the parts still order them."""
+    parts = [[[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]]
+    a, b, c = decoupled_advantages(parts, [[2.0, 1.0]], [[True, True, True]])[0]
+    assert a > b > c
+
+
+def test_gdpo_leaves_out_what_was_not_scored():
+    ((a, b, c),) = decoupled_advantages([[[0.0, math.nan, 1.0]]], [[1.0]], [[True, False, True]])
+    assert (a, b) == (-c, 0.0)
+    assert decoupled_advantages([[[0.5, 0.5]]], [[1.0]], [[True, True]]) == [(0.0, 0.0)]

@@ -66,6 +66,37 @@ def update_advantages(
     pairs = list(zip(rewards_PG, scored_PG, strict=True))
     if over == "group":
         return [tuple(advantages(r, scored, std=std, baseline=baseline, eps=eps).tolist()) for r, scored in pairs]
-    distances = np.concatenate([advantages(r, scored, std="none", baseline=baseline) for r, scored in pairs])
-    whole = iter(advantages(distances, np.concatenate([scored for _, scored in pairs]), std=std, eps=eps).tolist())
-    return [tuple(next(whole) for _ in rewards) for rewards, _ in pairs]
+    distances_PG = [advantages(r, scored, std="none", baseline=baseline) for r, scored in pairs]
+    return _over_batch(distances_PG, scored_PG, std, eps)
+
+
+def decoupled_advantages(
+    parts_PKG: Sequence[ArrayLike],
+    weights_PK: Sequence[Sequence[float]],
+    scored_PG: Sequence[Sequence[bool]],
+    *,
+    std: Deviation = "sample",
+    baseline: Baseline = "mean",
+    eps: float = 1e-4,
+) -> list[tuple[float, ...]]:
+    """GDPO, arXiv 2601.05242: each part of the reward becomes an advantage in its group before they are added by weight.
+
+    The sums are then brought to mean 0 and deviation 1 over all scored answers of the update. A part's own scale does
+    not matter, its weight does.
+    """
+    sums_PG = [
+        sum(
+            weight * advantages(part_G, scored, std=std, baseline=baseline, eps=eps)
+            for part_G, weight in zip(parts_KG, weights_K, strict=True)
+        )
+        for parts_KG, weights_K, scored in zip(parts_PKG, weights_PK, scored_PG, strict=True)
+    ]
+    return _over_batch(sums_PG, scored_PG, std, eps)
+
+
+def _over_batch(
+    values_PG: Sequence[NDArray[np.float64]], scored_PG: Sequence[Sequence[bool]], std: Deviation, eps: float
+) -> list[tuple[float, ...]]:
+    whole = advantages(np.concatenate(values_PG), np.concatenate(list(scored_PG)), std=std, eps=eps)
+    rest = iter(whole.tolist())
+    return [tuple(next(rest) for _ in values) for values in values_PG]

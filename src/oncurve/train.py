@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from itertools import compress
+from math import nan
 from pathlib import Path
 from statistics import fmean
 from typing import Protocol
@@ -14,7 +15,7 @@ from typing import Protocol
 import numpy as np
 import torch
 
-from oncurve.advantage import update_advantages
+from oncurve.advantage import decoupled_advantages, update_advantages
 from oncurve.answers import AnswerTerms
 from oncurve.config.schema import ObjectiveConfig, TrainConfig
 from oncurve.errors import DataError, RunError
@@ -261,6 +262,8 @@ def make_batches(
     groups, kl = [group for _, groups in assembled for group in groups], config.objective.kl
     if config.objective.type == "ppo":
         found = iter([(0.0,) * len(group.rollouts) for group in groups])
+    elif config.reward.type == "compose" and config.reward.normalise == "before":
+        found = iter(_decoupled(groups, config))
     else:
         rewards_PG = [group.rewards_G for group in groups]
         if kl.beta > 0 and kl.place == "reward":
@@ -269,6 +272,22 @@ def make_batches(
         scored_PG = [group.scored_G for group in groups]
         found = iter(update_advantages(rewards_PG, scored_PG, **config.advantage.model_dump()))
     return [Batch(step, groups, tuple(next(found) for _ in groups)) for step, groups in assembled]
+
+
+def _decoupled(groups: Sequence[Group], config: TrainConfig) -> list[tuple[float, ...]]:
+    """Advantages with each part of the composed reward normalised on its own."""
+    parts_PK = [[part for part in config.reward.parts if part.is_for(group.task.kind)] for group in groups]
+    return decoupled_advantages(
+        [
+            [[score.parts.get(part.name, nan) for score in group.scores] for part in parts]
+            for group, parts in zip(groups, parts_PK, strict=True)
+        ],
+        [[abs(part.weight) for part in parts] for parts in parts_PK],
+        [group.scored_G for group in groups],
+        std=config.advantage.std,
+        baseline=config.advantage.baseline,
+        eps=config.advantage.eps,
+    )
 
 
 def _written(batches: Sequence[Batch], policy: Policy) -> list[list[tuple[int, ...]]]:
@@ -291,6 +310,8 @@ def answer_records(
             "images": list(prompt.image_hashes),
             "model_image_sizes": [list(size) for size in prompt.model_image_sizes],
             "truth": json.dumps(truth_json(group.task.truth)),
+            "messages": json.dumps([{"role": m.role, "text": m.text} for m in group.task.messages]),
+            "options": json.dumps(dict(group.task.options)),
             "fingerprint": group.fingerprint,
         }
         for a, (rollout, score, term) in enumerate(zip(group.rollouts, group.scores, group_terms, strict=True)):

@@ -496,10 +496,11 @@ def test_a_type_that_no_member_of_the_union_has(write):
         a.toml:2
             type = 'csv'
                    ^^^^^
-            data.type needs "scenes", "jsonl" or "coco"; got "csv" (text)
+            data.type needs "scenes", "jsonl", "coco" or "tasks"; got "csv" (text)
             "scenes" takes: split, num_scenes, max_things, prompt
             "jsonl" takes: path, space, order, prompt
-            "coco" takes: path, images, prompt""")
+            "coco" takes: path, images, prompt
+            "tasks" takes: path""")
 
 
 def test_a_long_line_is_cut_around_the_caret(write):

@@ -104,6 +104,7 @@ def test_the_task_is_told_in_plain_json():
         "kind": "grounding",
         "question": "box the cat",
         "truth": {"box": (0.1, 0.2, 0.5, 0.75)},
+        "options": {},
         "image_sha256": [IMAGE.sha256],
     }
 
@@ -148,7 +149,7 @@ def test_scores(faulty):
         ("float('-inf')", "result", "returned a float: ValueError: Out of range float values"),
         ("{1, 2}", "result", "returned a set: TypeError: Object of type set is not JSON serializable"),
         ("True", "result", "returned no score (value: Input should be a valid number)"),
-        ("None", "result", "returned no score (value: Input should be a valid number)"),
+        ("None", "not_graded", "the function returned None: it does not grade this answer"),
         ("'1.0'", "result", "returned no score (value: Input should be a valid number)"),
         ("[1.0]", "result", "returned no score (value: Input should be a valid number)"),
         ("10 ** 400", "result", "returned no score (value: "),
@@ -339,13 +340,13 @@ def test_whatever_is_returned_becomes_one_kind_of_score(mirror, returned):
         assert (score.status, score.value) == ("scored", float(returned))
     elif score.status == "error":
         assert math.isnan(score.value)
-        assert score.reason == "result"
+        assert score.reason == ("not_graded" if returned is None else "result")
     else:
         assert isinstance(returned, dict)
         assert score.value == (-2.0 if score.status == "invalid" else returned["value"])
 
 
-@pytest.mark.parametrize("function", ["score", "mine.py", "mine.py:", ":score", "mine.py:a b", "my-mod:score"])
+@pytest.mark.parametrize("function", ["", "mine.py", "mine.py:", ":score", "mine.py:a b", "my-mod:score"])
 def test_a_name_that_names_no_function_is_a_fault_of_the_config(folder, function):
     Path("a.toml").write_text(f'[reward]\ntype = "python"\nfunction = "{function}"\n')
     with pytest.raises(ConfigError, match="names no function") as caught:
@@ -406,3 +407,65 @@ def test_a_run_whose_function_is_missing_does_not_start(folder, capsys):
     assert main(["train", "a.toml"]) == 2
     assert 'oncurve: reward.function "mine.py:score" can\'t be loaded: there is no file' in capsys.readouterr().err
     assert not Path("runs").exists()
+
+
+TRL = """
+def columns(prompts, completions, box, kind, **rest):
+    return [float(len(completions) == len(prompts) == 1 and box[0] == truth["box"]) for truth in rest["truth"]]
+
+def few(completions, kind): return [len(kind[0]) / 10]
+async def later(completions, **columns):
+    import asyncio
+    await asyncio.sleep(0)
+    return [0.25]
+def none(completions, **columns): return [None]
+def many(completions, **columns): return [1.0, 2.0]
+async def own(task, text): return {"value": 0.75}
+"""
+
+
+@pytest.mark.parametrize(("name", "value"), [("columns", 1.0), ("few", 0.9), ("later", 0.25), ("own", 0.75)])
+def test_a_function_with_trls_signature_and_async_ones(folder, name, value):
+    assert grader(TRL, f"mine.py:{name}").grade(answers("cat"))[0].value == value
+
+
+@pytest.mark.parametrize(
+    ("name", "reason", "words"),
+    [("none", "not_graded", "it does not grade this answer"), ("many", "raised", "one number in a list was expected")],
+)
+def test_what_trls_signature_may_return(folder, name, reason, words):
+    (score,) = grader(TRL, f"mine.py:{name}").grade(answers("cat"))
+    assert (score.status, score.reason) == ("error", reason)
+    assert words in score.evidence
+
+
+def test_a_score_may_be_returned(folder):
+    source = """
+from oncurve.types import Score
+def score(task, text):
+    if text == "bad": return Score("invalid", 0.0, reason="no_box", evidence="none")
+    if text == "broken": return Score("error", float("nan"), evidence="no disk")
+    return Score("scored", 0.5, True, {"iou": 0.7}, [1], "half")
+"""
+    good, bad, broken = grader(source, floor=-2.0).grade(answers("good", "bad", "broken"))
+    assert (good.value, good.correct, good.parts, good.extracted, good.evidence) == (
+        0.5,
+        True,
+        {"iou": 0.7},
+        [1],
+        "half",
+    )
+    assert (bad.status, bad.value, bad.reason, bad.evidence) == ("invalid", -2.0, "no_box", "none")
+    assert (broken.status, broken.reason) == ("error", "raised")
+
+
+def test_an_installed_packages_entry_point(folder, monkeypatch):
+    package = folder / "site"
+    (package / "boxes-1.0.dist-info").mkdir(parents=True)
+    (package / "boxes-1.0.dist-info" / "entry_points.txt").write_text("[oncurve.rewards]\nbest = boxes:score\n")
+    (package / "boxes-1.0.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: boxes\nVersion: 1.0\n")
+    (package / "boxes.py").write_text("def score(task, text): return 0.625")
+    monkeypatch.setenv("PYTHONPATH", str(package), prepend=os.pathsep)
+    assert LocalGrader(PythonRules(type="python", function="best")).grade(answers("cat"))[0].value == 0.625
+    with pytest.raises(ConfigError, match=r"no installed package has an entry point worst .* there are: best"):
+        LocalGrader(PythonRules(type="python", function="worst"))

@@ -323,7 +323,7 @@ class TestShortForm:
             ("scenes:test", "unknown"),
             ("photos.csv", "unknown"),
             ("", "unknown"),
-            ("photos.jsonl", "space: Field required; order: Field required"),
+            ("photos.jsonl?space=unit", "order: Field required"),
             ("photos.jsonl?space=pixels&order=xywh", "space: Input should be 'unit'"),
             ("photos.jsonl?space=unit&order=xywh&path=b", "fixed by what stands before"),
             ("photos.jsonl?space=unit&space=percent&order=xywh", "given twice"),

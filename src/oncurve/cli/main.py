@@ -16,6 +16,8 @@ VERBS = {
     "train": "train a model with GRPO, as a configuration says",
     "sft": "train a model on images and answers, the stage before GRPO",
     "eval": "measure a model or a run on held-out tasks",
+    "grade": "grade answers from a file, to try a verifier",
+    "rescore": "grade a run's answers again by today's rules, and show what would change",
     "predict": "find one thing in one image, and draw its box",
     "explain": "work one GRPO step out by hand, each formula with its numbers",
     "trace": "follow every number of a recorded step, from the answers to the loss",

@@ -29,7 +29,7 @@ def run(args: argparse.Namespace) -> int:
         raise ConfigError("give either a configuration (oncurve train CONFIG) or a run to go on with (--resume RUN)")
     if args.resume and (args.overrides or args.replace):
         raise ConfigError("--resume goes on with the run's own configuration and takes no other options")
-    config = _config_of(args.resume) if args.resume else load(args.config, args.overrides, TrainConfig)
+    config = config_of(args.resume) if args.resume else load(args.config, args.overrides, TrainConfig)
 
     from rich.console import Console
 
@@ -44,7 +44,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _config_of(run_folder: Path):
+def config_of(run_folder: Path):
     """The configuration that a run of `oncurve train` was started with. Raises `RunError` for any other folder."""
     from pydantic import ValidationError
 
@@ -57,6 +57,6 @@ def _config_of(run_folder: Path):
     except ValidationError as error:
         where = ".".join(map(str, error.errors()[0]["loc"])) or "the top"
         raise RunError(
-            f"{run_folder} is no run that `oncurve train` can go on with: in its config.json, at {where}: "
+            f"{run_folder} is no run of `oncurve train` as this Oncurve knows it: in its config.json, at {where}: "
             f"{error.errors()[0]['msg']}"
         ) from None

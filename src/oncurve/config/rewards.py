@@ -23,6 +23,11 @@ class KindRules(Section):
 
     floor: float = 0.0  # of an answer whose format does not parse
 
+    @property
+    def bounds(self) -> tuple[float, float]:
+        """The least and the most that a well-formed answer can get."""
+        return 0.0, 1.0
+
 
 class GroundingRules(KindRules):
     """Format gate, then similarity of the box to the truth, to a power; `format_bonus` adds a part for the format."""
@@ -46,6 +51,10 @@ class GroundingRules(KindRules):
                 "a malformed answer would pay; set floor no higher than format_bonus"
             )
         return self
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        return self.format_bonus, 1 + self.format_bonus
 
 
 class DetectionRules(KindRules):
@@ -137,10 +146,10 @@ class TextRules(KindRules):
 
 
 class PythonRules(Section):
-    """A reward function of the user's own: `score(task: dict, text: str) -> float | dict` (`docs/rewards.md`)."""
+    """A reward function of the user's own: `score(task, text)`, or one with TRL's signature (`docs/rewards.md`)."""
 
     type: Literal["python"]
-    function: str  # "FILE.py:NAME", the file relative to the working directory, or "PACKAGE.MODULE:NAME"
+    function: str  # "FILE.py:NAME" relative to the working directory, "PACKAGE.MODULE:NAME", or an entry point's "NAME"
     timeout_s: PositiveFloat = 5.0  # of one answer; then its worker is killed
     workers: Positive = 2  # processes
     floor: float = 0.0  # of an answer that the function calls invalid
@@ -148,12 +157,12 @@ class PythonRules(Section):
     @field_validator("function")
     @classmethod
     def _names_a_function(cls, value: str) -> str:
-        home, _, name = value.rpartition(":")
-        parts = [] if home.endswith(".py") else home.split(".")
-        if not home or not all(part.isidentifier() for part in (*parts, name)):
+        home, colon, name = value.rpartition(":")
+        parts = [] if home.endswith(".py") or not colon else home.split(".")
+        if (colon and not home) or not all(part.isidentifier() for part in (*parts, name)):
             raise ValueError(
                 f'reward.function "{value}" names no function: write "FILE.py:NAME", the file relative to the working '
-                'directory, or "PACKAGE.MODULE:NAME"'
+                'directory, "PACKAGE.MODULE:NAME", or the "NAME" of an entry point in the group oncurve.rewards'
             )
         return value
 
@@ -162,7 +171,108 @@ AnyKindRules = (
     GroundingRules | DetectionRules | PointingRules | CountingRules | OcrRules | ChoiceRules | ShortAnswerRules
     | MathRules | CodeRules | SqlRules | EvidenceRules | ReplyRules | TextRules
 )  # fmt: skip
-RewardConfig = Annotated[AnyKindRules | PythonRules, Field(discriminator="type")]
 KIND_RULES: dict[str, type[KindRules]] = {
     rules.model_fields["type"].annotation.__args__[0]: rules for rules in AnyKindRules.__args__
 }
+
+
+class KindsRules(Section):
+    """Every task by the rules of its own kind: for data sets that mix kinds."""
+
+    type: Literal["kinds"]
+    grounding: GroundingRules = GroundingRules()
+    detection: DetectionRules = DetectionRules(type="detection")
+    pointing: PointingRules = PointingRules(type="pointing")
+    counting: CountingRules = CountingRules(type="counting")
+    ocr: OcrRules = OcrRules(type="ocr")
+    choice: ChoiceRules = ChoiceRules(type="choice")
+    short_answer: ShortAnswerRules = ShortAnswerRules(type="short_answer")
+    math: MathRules = MathRules(type="math")
+    code: CodeRules = CodeRules(type="code")
+    sql: SqlRules = SqlRules(type="sql")
+    evidence: EvidenceRules = EvidenceRules(type="evidence")
+    reply: ReplyRules = ReplyRules(type="reply")
+    text: TextRules = TextRules(type="text")
+
+
+Interval = Annotated[tuple[float, float], BeforeValidator(_tuple)]
+KindName = Literal[
+    "grounding", "detection", "pointing", "counting", "ocr", "choice", "short_answer",
+    "math", "code", "sql", "evidence", "reply", "text",
+]  # fmt: skip
+
+
+class RewardPart(Section):
+    """One summand of a composed reward: `weight` times what `rules` give, brought into `clamp`."""
+
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,40}$")]  # it becomes a part of a metric's name
+    rules: Annotated[AnyKindRules | PythonRules, Field(discriminator="type")]
+    take: str = "value"  # "value", "correct" (1 or 0), or the name of one of the score's own parts
+    weight: Annotated[float, Field(allow_inf_nan=False)] = 1.0
+    clamp: Interval | None = None  # before the weight; a function of your own needs it, since its range isn't known
+    gate: float | None = None  # below this, the parts that are no gates count 0
+    invalid: Literal["invalid", "zero"] = (
+        "invalid"  # what an answer that breaks this part's format is: invalid, or 0 here
+    )
+    kinds: Annotated[tuple[KindName, ...], BeforeValidator(_tuple)] | None = None  # only for tasks of these kinds
+
+    @model_validator(mode="after")
+    def _has_a_range(self) -> Self:
+        if self.clamp and self.clamp[0] >= self.clamp[1]:
+            raise ValueError(f"clamp {list(self.clamp)} is empty; write [low, high] with low < high")
+        if self.clamp is None and (self.take not in ("value", "correct") or isinstance(self.rules, PythonRules)):
+            if self.take == "format":
+                return self
+            what = f"part {self.take}" if self.take != "value" else "a function of your own"
+            raise ValueError(f"part {self.name}: the range of {what} isn't known; give it a clamp, such as [0.0, 1.0]")
+        return self
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        """The least and the most that the part adds."""
+        low, high = self.clamp or ((0.0, 1.0) if self.take != "value" else self.rules.bounds)
+        if self.invalid == "zero":
+            low, high = min(low, 0.0), max(high, 0.0)
+        if self.clamp and self.take == "value" and isinstance(self.rules, KindRules):
+            known = self.rules.bounds
+            low, high = (min(max(at, self.clamp[0]), self.clamp[1]) for at in known)
+        return min(low * self.weight, high * self.weight), max(low * self.weight, high * self.weight)
+
+    def is_for(self, kind: str) -> bool:
+        return self.kinds is None or kind in self.kinds
+
+
+class ComposeRules(Section):
+    """A weighted sum of parts, with gates. Its breakdown is in every record."""
+
+    type: Literal["compose"]
+    parts: Annotated[tuple[RewardPart, ...], BeforeValidator(_tuple), Field(min_length=1)]
+    clamp: Interval | None = None  # of the total
+    floor: float | None = None  # of an invalid answer; None: the least that a scored answer can get
+    normalise: Literal["after", "before"] = "after"  # before: each part within its group, then summed (GDPO)
+
+    @model_validator(mode="after")
+    def _doing_nothing_never_pays(self) -> Self:
+        names = [part.name for part in self.parts]
+        if len(set(names)) < len(names):
+            raise ValueError(f"two parts are called {max(names, key=names.count)}; names must differ")
+        for kind in KIND_RULES:
+            if any(part.is_for(kind) for part in self.parts) and self.floor is not None:
+                low = self.lowest(kind)
+                if self.floor > low:
+                    raise ValueError(
+                        f"floor {self.floor:g} is above {low:g}, the least that a scored answer can get: a malformed answer "
+                        f"would pay; set floor to {low:g} or less, or leave it out"
+                    )
+        return self
+
+    def lowest(self, kind: str) -> float:
+        """The least that a scored answer to a task of `kind` can get."""
+        low = sum(part.bounds[0] for part in self.parts if part.is_for(kind))
+        return max(low, self.clamp[0]) if self.clamp else low
+
+    def floor_of(self, kind: str) -> float:
+        return self.lowest(kind) if self.floor is None else self.floor
+
+
+RewardConfig = Annotated[AnyKindRules | PythonRules | KindsRules | ComposeRules, Field(discriminator="type")]

@@ -85,7 +85,14 @@ class CocoData(Section):
     prompt: str = "box {phrase}"
 
 
-DataConfig = Annotated[ScenesData | JsonlData | CocoData, Field(discriminator="type")]
+class TasksData(Section):
+    """Tasks of any kind, one object a line: `kind`, `prompt`, `truth`, and where needed `images`, `options`."""
+
+    type: Literal["tasks"]
+    path: str
+
+
+DataConfig = Annotated[ScenesData | JsonlData | CocoData | TasksData, Field(discriminator="type")]
 
 
 class SamplingConfig(Section):
@@ -319,12 +326,25 @@ class TrainConfig(Section):
             raise ValueError(
                 "objective.kl.move_every moves the reference, which under model.lora is the frozen base; leave one of them out"
             )
+        if self.reward.type == "compose" and self.reward.normalise == "before":
+            self._decouples()
         if objective.type == "ppo" and self.advantage != AdvantageConfig():
             raise ValueError(
                 "[advantage] compares answers of a group; PPO's advantages come from its critic "
                 "(objective.gamma, gae_lambda, whiten). Leave [advantage] out"
             )
         return self
+
+    def _decouples(self) -> None:
+        """Raises `ValueError` where advantages of single parts have no meaning."""
+        if self.objective.type == "ppo":
+            raise ValueError('reward.normalise = "before" makes advantages in groups, and PPO has none; leave it out')
+        if self.advantage.over != "group":
+            raise ValueError(
+                'reward.normalise = "before" normalises over the batch by itself; set advantage.over = "group"'
+            )
+        if self.objective.kl.beta > 0 and self.objective.kl.place == "reward":
+            raise ValueError('reward.normalise = "before" leaves no one reward for the KL term; set kl.place = "loss"')
 
     @property
     def prompts_per_update(self) -> int:

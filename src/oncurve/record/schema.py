@@ -56,6 +56,8 @@ class AnswerRecord:
     old_values: list[float] | None = None  # of the state before each token
     returns: list[float] | None = None
     pass_values: list[list[float]] | None = None
+    messages: str = "[]"  # JSON: role and text of each message of the task, as it was asked
+    options: str = "{}"  # JSON: the keys of its kind's rules that the task sets for itself
 
     def __post_init__(self) -> None:
         lists = [self.token_texts, self.mask, self.sampler_logps]
@@ -117,6 +119,8 @@ _COLUMNS = {
     "old_values": _list(_FLOAT),
     "returns": _list(_FLOAT),
     "pass_values": _list(_list(_FLOAT)),
+    "messages": _TEXT,
+    "options": _TEXT,
 }
 _NULLABLE = {
     "correct", "reference_logps", "pass_entropies", "token_advantages", "old_values", "returns", "pass_values",

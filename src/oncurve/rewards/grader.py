@@ -4,12 +4,12 @@ import time
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from oncurve.config.rewards import KindRules, PythonRules, RewardConfig
-from oncurve.errors import ConfigError
-from oncurve.rewards.kinds import rules_for, verifier_of
-from oncurve.rewards.python import PythonVerifier
+from oncurve.config.rewards import KindRules, RewardConfig
+from oncurve.errors import OncurveError
+from oncurve.rewards.compose import open_verifier
+from oncurve.rewards.kinds import rules_for
 from oncurve.rewards.scores import failed
-from oncurve.types import Rollout, Score, Task, Verifier
+from oncurve.types import Rollout, Score, Task
 
 NUM_ATTEMPTS = 2  # a fault of the verifier may be the machine's, and gone the next time
 
@@ -25,13 +25,9 @@ class LocalGrader:
     def __init__(self, rules: RewardConfig, *, allow_unsafe: bool = False):
         self.latencies_ms: list[float] = []
         self._rules = rules
-        self._verifier: Verifier
-        if isinstance(rules, PythonRules):
-            self._verifier, self._num_threads = PythonVerifier(rules), rules.workers
-            self.rules = f"{self._verifier.version} {self._verifier.sha256} {rules.model_dump_json()}"
-        else:
-            self._verifier, self._num_threads = verifier_of(rules.type, allow_unsafe=allow_unsafe), 1
-            self.rules = f"{self._verifier.version} {rules.model_dump_json()}"
+        self._verifier = open_verifier(rules, allow_unsafe=allow_unsafe)
+        self._num_threads = getattr(self._verifier, "num_threads", 1)
+        self.rules = f"{self._verifier.version} {rules.model_dump_json()}"
 
     def check(self, tasks: Iterable[Task]) -> None:
         """Raises `ConfigError` for a task of a kind that the rules don't grade, `BrokenTruth` for one with a broken truth."""
@@ -54,18 +50,13 @@ class LocalGrader:
         for _ in range(NUM_ATTEMPTS):
             try:
                 score = self._verifier.grade(task, rollout, rules)
-            except Exception as error:  # whatever a verifier raises is its own fault, not the answer's
+            except OncurveError:  # the user's to mend: a task that the rules don't fit
+                raise
+            except Exception as error:  # whatever else a verifier raises is its own fault, not the answer's
                 score = failed(error, self._verifier.version)
             if score.status != "error":
                 break
         return score, 1000 * (time.perf_counter() - begin)
 
     def _rules_of(self, task: Task) -> RewardConfig:
-        if not isinstance(self._rules, KindRules):
-            return self._rules
-        if task.kind != self._rules.type:
-            raise ConfigError(
-                f'reward.type = "{self._rules.type}" can\'t grade task {task.id}, whose kind is {task.kind}; set '
-                f'reward.type = "{task.kind}"'
-            )
-        return rules_for(task, self._rules)
+        return rules_for(task, self._rules) if isinstance(self._rules, KindRules) else self._rules

@@ -2,14 +2,13 @@
 
 import importlib
 import json
-from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
 from pydantic import ValidationError
 
-from oncurve.config.rewards import KIND_RULES, KindRules
-from oncurve.errors import BrokenTruth
+from oncurve.config.rewards import KindRules
+from oncurve.errors import BrokenTruth, ConfigError
 from oncurve.types import Task, Verifier
 
 
@@ -22,28 +21,29 @@ def verifier_of(kind: str, *, allow_unsafe: bool = False) -> Verifier:
     return made(allow_unsafe=allow_unsafe) if kind == "code" else made()
 
 
-def rules_for(task: Task, rules: KindRules | None) -> KindRules:
-    """The rules that a task is graded by: `rules` (None: the kind's defaults) with the task's own options in them.
+def rules_for(task: Task, rules: KindRules) -> KindRules:
+    """The rules that a task is graded by: `rules` with the task's own options in them.
 
-    Raises `BrokenTruth` where an option is unknown or has a wrong value.
+    Rules of kind `text` grade the text of any task. Raises `ConfigError` where the task is of another kind, `BrokenTruth`
+    where an option is unknown or has a wrong value.
     """
-    base = rules or KIND_RULES[task.kind](type=task.kind)
-    return _merged(base, json.dumps(task.options, sort_keys=True)) if task.options else base
+    if rules.type != task.kind and rules.type != "text":
+        raise ConfigError(
+            f'rules of type "{rules.type}" can\'t grade task {task.id}, whose kind is {task.kind}; set reward.type = '
+            f'"{task.kind}", or "kinds" for a data set that mixes them'
+        )
+    if not task.options or rules.type != task.kind:
+        return rules
+    return _merged(rules, json.dumps(task.options, sort_keys=True))
 
 
 @lru_cache(maxsize=4096)
 def _merged(base: KindRules, options: str) -> KindRules:
-    return merged(base, json.loads(options))
-
-
-def merged(base: KindRules, options: Mapping[str, Any]) -> KindRules:
-    """`base` with `options` in it, checked. Raises `BrokenTruth` that names the option."""
     try:
-        return type(base).model_validate(base.model_dump() | dict(options))
+        return type(base).model_validate(base.model_dump() | json.loads(options))
     except ValidationError as error:
-        allowed = ", ".join(name for name in type(base).model_fields if name not in ("type", "floor"))
-        faults = "; ".join(_words(fault, allowed) for fault in error.errors(include_url=False))
-        raise BrokenTruth(faults) from None
+        allowed = ", ".join(name for name in type(base).model_fields if name != "type")
+        raise BrokenTruth("; ".join(_words(fault, allowed) for fault in error.errors(include_url=False))) from None
 
 
 def _words(fault: Any, allowed: str) -> str:

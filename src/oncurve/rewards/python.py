@@ -21,6 +21,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 
 from oncurve.config.rewards import PythonRules
 from oncurve.errors import ConfigError
+from oncurve.rewards.scores import NOT_GRADED
 from oncurve.rewards.worker import LOAD_TIMEOUT_S
 from oncurve.truths import truth_json
 from oncurve.types import Rollout, Score, Task
@@ -34,7 +35,7 @@ def _utf8(text: str) -> str:
 
 
 class VerifierFault(Exception):
-    """An answer that could not be graded. `reason` is `timeout`, `crash`, `raised` or `result`."""
+    """An answer that could not be graded. `reason` is `timeout`, `crash`, `raised`, `result` or `not_graded`."""
 
     def __init__(self, reason: str, words: str):
         super().__init__(words)
@@ -64,14 +65,15 @@ class PythonVerifier:
     """
 
     def __init__(self, rules: PythonRules):
-        self._rules = rules
+        self._rules, self.num_threads = rules, rules.workers
         self._idle: SimpleQueue[Worker] = SimpleQueue()
         try:
             worker = Worker(rules)
         except VerifierFault as fault:
             raise ConfigError(
                 f'reward.function "{rules.function}" can\'t be loaded: {fault}\n'
-                '    it is "FILE.py:NAME", the file relative to the working directory, or "PACKAGE.MODULE:NAME"'
+                '    it is "FILE.py:NAME", the file relative to the working directory, "PACKAGE.MODULE:NAME", or the "NAME" of '
+                "an entry point in the group oncurve.rewards"
             ) from None
         self.sha256 = worker.sha256
         self.version = f"{rules.function}/{worker.sha256[:12]}"
@@ -102,6 +104,8 @@ class PythonVerifier:
         return worker
 
     def _score(self, returned: Any) -> Score:
+        if returned is None:
+            raise VerifierFault(NOT_GRADED, "the function returned None: it does not grade this answer")
         table = returned if isinstance(returned, dict) else {"value": returned}
         try:
             if "invalid" in table:
@@ -119,12 +123,13 @@ class PythonVerifier:
 
 
 def plain(task: Task) -> dict[str, Any]:
-    """What a reward function is told of a task: id, kind, question, truth and the images' hashes, as plain JSON."""
+    """What a reward function is told of a task: id, kind, question, truth, options and the images' hashes, as plain JSON."""
     return {
         "id": task.id,
         "kind": task.kind,
         "question": "\n".join(message.text for message in task.messages if message.role == "user"),
         "truth": truth_json(task.truth),
+        "options": dict(task.options),
         "image_sha256": [image.sha256 for image in task.images],
     }
 

@@ -3,6 +3,9 @@
 from oncurve.parsing import MalformedAnswer
 from oncurve.types import Score
 
+NOT_GRADED = "not_graded"
+"""Reason of a score whose function said None: it has no opinion of this answer, as in TRL."""
+
 
 def invalid(fault: MalformedAnswer, floor: float, verifier: str) -> Score:
     """The answer broke its format: it gets the floor, and is counted by reason."""

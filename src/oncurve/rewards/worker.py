@@ -6,9 +6,11 @@ the function prints goes to standard error. The process ends with its standard i
 parent was killed in the middle of an answer.
 """
 
+import dataclasses
 import faulthandler
 import importlib
 import importlib.util
+import inspect
 import json
 import os
 import sys
@@ -16,10 +18,12 @@ import traceback
 from collections.abc import Callable
 from difflib import get_close_matches
 from hashlib import sha256
+from importlib.metadata import entry_points
 from pathlib import Path
 from types import ModuleType
 from typing import Any, TextIO
 
+GROUP = "oncurve.rewards"  # of entry points
 LOAD_TIMEOUT_S = 120.0
 MAX_WORDS = 500  # characters of what an exception says
 
@@ -29,14 +33,19 @@ class LoadFault(Exception):
 
 
 def load(function: str) -> tuple[Callable[[dict, str], Any], str]:
-    """The function named `FILE.py:NAME` or `PACKAGE.MODULE:NAME`, and the SHA-256 of its source file.
+    """The function named `FILE.py:NAME`, `PACKAGE.MODULE:NAME`, or as an entry point of the group `oncurve.rewards`.
 
-    Raises `LoadFault` where there is no such file, module or function; whatever the import raises comes through.
+    With it comes the SHA-256 of its source file. A function with TRL's signature is made one of `(task, text)`. Raises
+    `LoadFault` where there is no such file, module, function or entry point; whatever the import raises comes through.
     """
-    home, _, name = function.rpartition(":")
+    home, colon, name = function.rpartition(":")
     sys.path.insert(0, os.getcwd())
-    module = _module_of_file(Path(home)) if home.endswith(".py") else importlib.import_module(home)
-    found = getattr(module, name, None)
+    if not colon:
+        home, found = _entry_point(name)
+        module = sys.modules[home]
+    else:
+        module = _module_of_file(Path(home)) if home.endswith(".py") else importlib.import_module(home)
+        found = getattr(module, name, None)
     if not callable(found):
         there = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
         close = get_close_matches(name, there, 1)
@@ -44,7 +53,63 @@ def load(function: str) -> tuple[Callable[[dict, str], Any], str]:
         raise LoadFault(f"{home} has no function {name}; {meant}")
     if not (source := getattr(module, "__file__", None)):
         raise LoadFault(f"{home} has no source file; name a function that is written in Python")
-    return found, sha256(Path(source).read_bytes()).hexdigest()
+    return _of_task_and_text(found), sha256(Path(source).read_bytes()).hexdigest()
+
+
+def _entry_point(name: str) -> tuple[str, Any]:
+    found = {point.name: point for point in entry_points(group=GROUP)}
+    if name not in found:
+        raise LoadFault(
+            f"no installed package has an entry point {name} in {GROUP}; there are: {', '.join(found) or 'none'}"
+        )
+    return found[name].module, found[name].load()
+
+
+def _of_task_and_text(function: Callable[..., Any]) -> Callable[[dict, str], Any]:
+    """`function` itself, or where it takes `completions`, as TRL's reward functions do, a call with lists of one.
+
+    Columns are the task's id, kind, question, options and images' hashes, its whole truth as `truth`, and the truth's own
+    keys. What a function has no parameter for is left out, unless it takes `**columns`.
+    """
+    parameters = inspect.signature(function).parameters
+    if "completions" not in parameters:
+        return function
+    takes_all = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
+
+    def call(task: dict, text: str) -> Any:
+        columns = {**task["truth"], **task, "prompts": task["question"], "completions": text}
+        returned = function(**{name: [value] for name, value in columns.items() if takes_all or name in parameters})
+        return _only(_settled(returned))
+
+    return call
+
+
+def _only(returned: Any) -> Any:
+    if not isinstance(returned, list) or len(returned) != 1:
+        raise TypeError(f"one number in a list was expected for one completion, not {returned!r}"[:MAX_WORDS])
+    return returned[0]
+
+
+def _settled(returned: Any) -> Any:
+    """What an async function comes to."""
+    if not inspect.iscoroutine(returned):
+        return returned
+    import asyncio  # half of a worker's start, and few functions need it
+
+    return asyncio.run(returned)
+
+
+def _plain(returned: Any) -> Any:
+    """A `Score` as the table that says the same."""
+    if not dataclasses.is_dataclass(returned) or isinstance(returned, type):
+        return returned
+    table = dataclasses.asdict(returned)
+    if table.get("status") == "error":
+        raise RuntimeError(f"it gave a score of status error: {table.get('evidence')}")
+    kept = {key: table[key] for key in ("parts", "extracted", "evidence") if key in table}
+    if table.get("status") == "invalid":
+        return {"invalid": table["reason"], **kept}
+    return {"value": table["value"], "correct": table["correct"], **kept}
 
 
 def _module_of_file(path: Path) -> ModuleType:
@@ -60,7 +125,7 @@ def _module_of_file(path: Path) -> ModuleType:
 def answer(function: Callable[[dict, str], Any], task: dict, text: str) -> str:
     """What the function returns for one answer, or its fault, as a line of JSON."""
     try:
-        returned = function(task, text)
+        returned = _plain(_settled(function(task, text)))
     except BaseException as error:  # also SystemExit: the worker goes on
         return json.dumps({"reason": "raised", "fault": words(error)})
     try:

@@ -8,9 +8,10 @@ from string import Formatter
 
 from pydantic import TypeAdapter, ValidationError
 
-from oncurve.config.schema import DataConfig, JsonlData, ScenesData, TrainConfig
+from oncurve.config.schema import DataConfig, JsonlData, ScenesData, TasksData, TrainConfig
 from oncurve.errors import DataError
 from oncurve.tasks.images import ImageError, open_image
+from oncurve.tasks.questions import Question, parse_question, read_lines, read_text, task_of
 from oncurve.tasks.rows import DataRow, Rejection, place_box, read_coco, read_jsonl
 from oncurve.tasks.scenes import draw_scene, make_scene
 from oncurve.truths import Box, BoxTruth
@@ -20,6 +21,7 @@ FORMS = """allowed are
   scenes:train   scenes:heldout                            built-in scenes
   FILE.jsonl?space=pixel_original&order=xywh               spaces: unit, thousand, percent, pixel_original;
                                                            orders: xyxy, xywh, cxcywh, yxyx
+  FILE.jsonl                                               tasks of any kind: kind, prompt, truth (docs/rewards.md)
   FILE.json?images=FOLDER                                  COCO's instances"""
 NUM_SHOWN = 3  # places of one reason, and rows in an error
 
@@ -63,13 +65,32 @@ class DiskTasks:
         return _task(row.id, open_image(row.image), self.prompt, row.phrase, box)
 
 
-def load_tasks(config: DataConfig) -> SceneTasks | DiskTasks:
+@dataclass(frozen=True, slots=True)
+class QuestionTasks:
+    """The tasks of a file of any kinds, in its order. Pictures, relative to the file, are opened when asked for."""
+
+    name: str
+    folder: Path
+    questions: tuple[tuple[str, Question], ...]  # place, row
+    rejections: tuple[Rejection, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.questions)
+
+    def __getitem__(self, index: int) -> Task:
+        place, question = self.questions[index]
+        return task_of(question, place, tuple(open_image(self.folder / path) for path in question.images))
+
+
+def load_tasks(config: DataConfig) -> SceneTasks | DiskTasks | QuestionTasks:
     """The data set that `config` names.
 
     Every picture of a file is decoded once, so that a bad one is known before a run starts. Rows that can't be used are
     in `rejections`. Raises `DataError` for a file that can't be read, a prompt without `{phrase}`, and a data set
     without a usable task.
     """
+    if isinstance(config, TasksData):
+        return _load_questions(Path(config.path))
     prompt_text(config.prompt, "the cat")
     if isinstance(config, ScenesData):
         return SceneTasks(config)
@@ -91,6 +112,28 @@ def load_tasks(config: DataConfig) -> SceneTasks | DiskTasks:
     return DiskTasks(Path(config.path).name, config.prompt, tuple(usable), tuple(rejections))
 
 
+def _load_questions(path: Path) -> QuestionTasks:
+    """Every row must be right: a truth or an option that is wrong would teach the wrong thing. Raises `DataError`."""
+    questions, seen = [], {}
+    for place, row in read_lines(path, read_text(path)):
+        try:
+            question = parse_question(row)
+            if not question.prompt:
+                raise DataError("prompt: it is missing; a model needs to be asked something")
+            task = task_of(question, place)
+            for image in question.images:
+                open_image(path.parent / image)
+        except DataError as error:
+            raise DataError(f"{place}: {error}") from None
+        if task.id in seen:
+            raise DataError(f"{place}: id {task.id} is taken by {seen[task.id]}; ids must be unique")
+        seen[task.id] = place
+        questions.append((place, question))
+    if not questions:
+        raise DataError(f"{path}: no task: it holds no row")
+    return QuestionTasks(path.name, path.parent, tuple(questions))
+
+
 def parse_data(text: str) -> DataConfig:
     """A data set from its short form on the command line. Raises `DataError` that names the forms.
 
@@ -101,7 +144,8 @@ def parse_data(text: str) -> DataConfig:
     if source in ("scenes:train", "scenes:heldout"):
         named = {"type": "scenes", "split": source.removeprefix("scenes:")}
     elif source.endswith((".jsonl", ".json")):
-        named = {"type": "jsonl" if source.endswith(".jsonl") else "coco", "path": source}
+        lines = "jsonl" if query else "tasks"
+        named = {"type": lines if source.endswith(".jsonl") else "coco", "path": source}
     else:
         raise DataError(f"data {text!r}: unknown; {FORMS}")
     pairs = [pair.partition("=")[::2] for pair in query.split("&") if pair]
