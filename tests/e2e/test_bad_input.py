@@ -193,7 +193,7 @@ def test_a_model_that_is_none(oncurve, tmp_path, path, texts):
 
 @pytest.mark.parametrize(
     "data",
-    ["nonsense", "scenes:test", "gone.jsonl", "photos.jsonl?space=unit", "photos.jsonl?space=inch&order=xyxy", ""],
+    ["nonsense", "scenes:test", "photos.jsonl?space=unit", "photos.jsonl?space=inch&order=xyxy", ""],
 )
 def test_data_that_is_none(oncurve, data):
     done = oncurve("eval", "builtin:untrained", "--data", data)
@@ -201,8 +201,9 @@ def test_data_that_is_none(oncurve, data):
 
 
 def test_a_file_of_data_that_is_gone(oncurve, tmp_path):
-    done = oncurve("eval", "builtin:untrained", "--data", f"{tmp_path}/gone.jsonl?space=unit&order=xyxy")
-    assert_refused(done, f"{tmp_path}/gone.jsonl", "can't be read")
+    for form in ("?space=unit&order=xyxy", ""):
+        done = oncurve("eval", "builtin:untrained", "--data", f"{tmp_path}/gone.jsonl{form}")
+        assert_refused(done, f"{tmp_path}/gone.jsonl", "can't be read")
 
 
 @pytest.mark.parametrize("limit", ["0", "-1", "many", "1.5"])

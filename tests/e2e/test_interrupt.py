@@ -112,7 +112,7 @@ def test_a_second_ctrl_c_leaves_at_once(folder, tmp_path):
 def test_a_reward_function_that_changed_is_refused_with_both_hashes(stopped, oncurve, tmp_path):
     run, _ = stopped
     folder = copytree(run.run, tmp_path / "small")
-    before = RunReader(folder).info["reward_rules"].split()[1]
+    before = RunReader(folder).info["reward_rules"].split()[0]
     (run.folder / "reward.py").write_text(REWARD + "# more\n")
     try:
         status, _, err = oncurve("train", "--resume", folder)
@@ -120,10 +120,10 @@ def test_a_reward_function_that_changed_is_refused_with_both_hashes(stopped, onc
         (run.folder / "reward.py").write_text(REWARD)
     assert status == 2
     assert "the reward rules have changed" in err
-    now = err.split("now ")[1].split()[1].rstrip(".")
+    now = err.split("now ")[1].split()[0].rstrip(".")
     assert f" {before}," in err
-    assert len(now) == len(before) == 64
     assert now != before
+    assert now.partition("/")[0] == before.partition("/")[0]
     assert RunReader(folder).steps() == [1, 2]
 
 

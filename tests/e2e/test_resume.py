@@ -112,7 +112,7 @@ def test_without_a_checkpoint(oncurve, run_folder, tmp_path):
         ([], "give either a configuration"),
         (["--resume", "{here}"], "is no run folder: it has no config.json"),
         (["--resume", "{here}/nowhere"], "is no run folder: it has no config.json"),
-        (["--resume", "{sft}"], "is no run that `oncurve train` can go on with"),
+        (["--resume", "{sft}"], "is no run of `oncurve train`"),
     ],
 )
 def test_what_cannot_be_resumed(oncurve, run_folder, warmed, folder, tmp_path, arguments, says):
