@@ -3,6 +3,7 @@
 A task may set keys of its kind's rules for itself (`Task.options`), such as the choices of a question.
 """
 
+from math import inf
 from typing import Annotated, Literal, Self
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
@@ -256,14 +257,16 @@ class ComposeRules(Section):
         names = [part.name for part in self.parts]
         if len(set(names)) < len(names):
             raise ValueError(f"two parts are called {max(names, key=names.count)}; names must differ")
-        for kind in KIND_RULES:
-            if any(part.is_for(kind) for part in self.parts) and self.floor is not None:
-                low = self.lowest(kind)
-                if self.floor > low:
-                    raise ValueError(
-                        f"floor {self.floor:g} is above {low:g}, the least that a scored answer can get: a malformed answer "
-                        f"would pay; set floor to {low:g} or less, or leave it out"
-                    )
+        low = min(self.lowest(kind) for kind in KIND_RULES if any(part.is_for(kind) for part in self.parts))
+        if low == -inf:
+            raise ValueError(
+                "a scored answer can get less than any floor; give the parts without a lower end, or the total, a clamp"
+            )
+        if self.floor is not None and self.floor > low:
+            raise ValueError(
+                f"floor {self.floor:g} is above {low:g}, the least that a scored answer can get: a malformed answer "
+                f"would pay; set floor to {low:g} or less, or leave it out"
+            )
         return self
 
     def lowest(self, kind: str) -> float:
