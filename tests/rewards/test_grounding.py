@@ -38,7 +38,7 @@ def grade(text: str, **rules):
         (HALF, {"threshold": 0.51, "power": 1.0, "format_bonus": 0.3}, 0.3),
         (RIGHT, {"similarity": "giou"}, 1.0),
         (HALF, {"similarity": "giou", "power": 1.0}, 0.75),  # (0.5 + 1) / 2: the hull is the truth
-        (APART, {"similarity": "giou", "power": 1.0}, (1 - (0.49 - 0.2) / 0.49) / 2),
+        (APART, {"similarity": "giou", "power": 1.0}, 0.16 * (1 - (0.49 - 0.2) / 0.49) / 2),
         ("none", {}, 0.0),
         ("none", {"floor": -0.5}, -0.5),
         ("none", {"floor": 0.2, "format_bonus": 0.3}, 0.2),

@@ -5,6 +5,8 @@ from collections.abc import Callable
 
 from oncurve.truths import Box, Point
 
+ROUNDING = 1e-9  # by which float64 may miss a bound that decimals meet
+
 
 def is_valid(box: Box) -> bool:
     """Finite, inside 0..1, corners in order, with an area."""

@@ -141,8 +141,10 @@ def _box(numbers: Numbers, dialect: str, model_size: Size | None) -> Box:
 def _label(label: str | None) -> str | None:
     if label is None:
         return None
-    if not label.strip() or len(label) > MAX_LABEL_CHARACTERS:
-        raise MalformedAnswer("label", f"a label that is empty or has more than {MAX_LABEL_CHARACTERS} characters")
+    if not label.strip() or len(label) > MAX_LABEL_CHARACTERS or len(label.splitlines()) > 1:
+        raise MalformedAnswer(
+            "label", f"a label that is empty, or more than a line of {MAX_LABEL_CHARACTERS} characters"
+        )
     try:
         label.encode()
     except UnicodeEncodeError:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
+from oncurve.geometry.boxes import ROUNDING
 from oncurve.truths import Box
 
 
@@ -27,7 +28,7 @@ def match(
     if not boxes or not truths:
         return []
     ious = iou_matrix(boxes, truths)
-    ious[ious < least_iou] = 0
+    ious[ious < least_iou - ROUNDING] = 0
     if allowed is not None:
         ious[~allowed] = 0
     rows, columns = linear_sum_assignment(ious, maximize=True)

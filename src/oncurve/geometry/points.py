@@ -2,12 +2,19 @@
 
 import math
 
+from oncurve.geometry.boxes import ROUNDING
 from oncurve.truths import Box, Point
 
 
 def in_box(point: Point, box: Box) -> bool:
     """Edges belong to the box."""
-    return box[0] <= point[0] <= box[2] and box[1] <= point[1] <= box[3]
+    x, y = point
+    return box[0] - ROUNDING <= x <= box[2] + ROUNDING and box[1] - ROUNDING <= y <= box[3] + ROUNDING
+
+
+def in_disc(point: Point, middle: Point, radius: float) -> bool:
+    """The edge belongs to the disc, which is round in unit coordinates."""
+    return distance(point, middle) <= radius + ROUNDING
 
 
 def distance(a: Point, b: Point) -> float:

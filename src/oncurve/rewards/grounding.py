@@ -2,7 +2,7 @@
 
 from oncurve.config.rewards import BoxRules, GroundingRules
 from oncurve.errors import BrokenTruth
-from oncurve.geometry.boxes import SIMILARITIES, iou
+from oncurve.geometry.boxes import ROUNDING, SIMILARITIES, iou
 from oncurve.geometry.dialects import parse_box
 from oncurve.geometry.spaces import Size
 from oncurve.geometry.written import BOX_DIALECTS
@@ -39,11 +39,11 @@ def grade(truth: BoxTruth, text: str, rules: GroundingRules, model_size: Size | 
         return invalid(fault, rules.floor, VERIFIER)
     overlap = iou(box, truth.box)
     similarity = overlap if rules.similarity == "iou" else SIMILARITIES[rules.similarity](box, truth.box)
-    graded = similarity**rules.power if rules.threshold is None else float(similarity >= rules.threshold)
+    graded = similarity**rules.power if rules.threshold is None else float(similarity >= rules.threshold - ROUNDING)
     return Score(
         "scored",
         graded + rules.format_bonus,
-        overlap >= CORRECT_IOU,
+        overlap >= CORRECT_IOU - ROUNDING,
         {"format": 1.0, "iou": overlap, "similarity": graded},
         list(box),
         f"IoU {overlap:.2f} with the truth",

@@ -5,7 +5,7 @@ import math
 from oncurve.config.rewards import PointingRules
 from oncurve.geometry.boxes import center_of
 from oncurve.geometry.dialects import parse_point
-from oncurve.geometry.points import distance, in_box
+from oncurve.geometry.points import distance, in_box, in_disc
 from oncurve.parsing import MalformedAnswer
 from oncurve.rewards.scores import invalid
 from oncurve.truths import BoxTruth, DiscTruth
@@ -35,10 +35,10 @@ def grade(truth: BoxTruth | DiscTruth, text: str, rules: PointingRules) -> Score
     except MalformedAnswer as fault:
         return invalid(fault, rules.floor, VERIFIER)
     if isinstance(truth, BoxTruth):
-        inside, away, what = in_box(point, truth.box), distance(point, center_of(truth.box)), "box"
+        inside, middle, what = in_box(point, truth.box), center_of(truth.box), "box"
     else:
-        away, what = distance(point, truth.point), "disc"
-        inside = away <= truth.radius
+        inside, middle, what = in_disc(point, truth.point, truth.radius), truth.point, "disc"
+    away = distance(point, middle)
     closeness = 1 - away / math.sqrt(2)
     return Score(
         status="scored",
