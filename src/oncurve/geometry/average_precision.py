@@ -25,7 +25,7 @@ def average_precision(predictions: Sequence[Sequence[Found]], truths: Sequence[B
     ]
     labelled = any(truth.labels for truth in truths)
     detections = [
-        {"image_id": image, "category_id": classes.get(name, len(classes) + 1), "score": 1 / (1 + place), **_coco(box)}
+        {"image_id": image, "category_id": classes[name], "score": 1 / (1 + place), **_coco(box)}
         for image, found in enumerate(predictions)
         for place, (box, label) in enumerate(found)
         if (name := same_label(label) if labelled and label else "") in classes
