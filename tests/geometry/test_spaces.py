@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from oncurve.geometry.datasets import FORMS, from_box, parse_yolo_line, to_box
-from oncurve.geometry.spaces import from_unit, point_from_unit, point_to_unit, to_unit, truth_to_unit
+from oncurve.geometry.spaces import from_unit, point_from_unit, point_to_unit, to_unit
 
 HUNDREDTHS = st.lists(st.integers(0, 100), min_size=2, max_size=2, unique=True).map(sorted)
 BOXES = st.tuples(HUNDREDTHS, HUNDREDTHS).map(
@@ -105,33 +105,3 @@ def test_a_line_of_yolo():
     for line in ("", "3 0.5 0.75 0.5", "cat 0.5 0.75 0.5 0.5", "3 0.5 0.75 0.5 0.5 0.9"):
         with pytest.raises(ValueError, match="cx cy w h are expected"):
             parse_yolo_line(line)
-
-
-def test_a_truth_in_another_space():
-    size = (640, 480)
-    assert truth_to_unit({"box": [160, 240, 480, 480]}, "pixel_original", size) == {"box": [0.25, 0.5, 0.75, 1.0]}
-    assert truth_to_unit({"boxes": [[0, 0, 500, 1000]], "labels": ["cat"]}, "thousand") == {
-        "boxes": [[0, 0, 0.5, 1]],
-        "labels": ["cat"],
-    }
-    assert truth_to_unit({"point": [25, 50], "radius": 0.05}, "percent") == {"point": [0.25, 0.5], "radius": 0.05}
-    assert truth_to_unit({"regions": [{"region": [0, 0, 50, 100], "type": "hand"}]}, "percent") == {
-        "regions": [{"region": [0, 0, 0.5, 1], "type": "hand"}]
-    }
-
-
-@pytest.mark.parametrize(
-    "truth",
-    [
-        None,
-        3,
-        [],
-        {"box": "here"},
-        {"box": [True, 0, 1, 1]},
-        {"boxes": {}},
-        {"regions": [1]},
-        {"box": [10**400, 0, 1, 1]},
-    ],
-)
-def test_what_is_no_truth_is_left_to_be_refused(truth):
-    assert truth_to_unit(truth, "percent") == truth

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from oncurve.config.rewards import DetectionRules
 from oncurve.errors import BrokenTruth
 from oncurve.geometry.dialects import MAX_BOXES, Found, print_boxes
 from oncurve.rewards.kinds import rules_for, verifier_of
@@ -19,7 +20,7 @@ GRID = [(x / 12, y / 12, (x + 1) / 12, (y + 1) / 12) for x in range(12) for y in
 
 def grade(truth, text: str, labels=None, sizes=(), **options):
     task = Task("t", "detection", (Message("user", "box all"),), BoxesTruth(tuple(truth), labels), options)
-    rules, verifier = rules_for(task, None), verifier_of("detection")
+    rules, verifier = rules_for(task, DetectionRules(type="detection")), verifier_of("detection")
     verifier.check(task, rules)
     answer = Rollout("t", 0, (), text, "end", 0, 1.0, 0, sizes)
     score = verifier.grade(task, answer, rules)
@@ -140,7 +141,7 @@ def test_the_truth_is_right_in_every_dialect(dialect):
         (f"{boxes(CAT)} {boxes(DOG)} and so on", "text_around"),
         (f"<think>{boxes(CAT)}</think>{boxes(CAT)}", "text_around"),
         ("__import__('os').system('true')", "syntax"),
-        (boxes(CAT) + " cat" * 10_000, "text_around"),
+        (boxes(CAT) + " cat" * 5000, "text_around"),
         ("\n".join([boxes(CAT)] * (MAX_BOXES + 1)), "too_many"),
         ("\n".join([boxes(CAT)] * 50_000), "too_long"),
     ],
@@ -180,11 +181,11 @@ def test_the_models_pixels():
     [
         ([CAT], ("cat",), {}, "no answer in dialect boxes01 can say 'cat'"),
         ([CAT], ("a <b>",), {"dialect": "internvl"}, "can say 'a <b>'"),
-        ([CAT] * (MAX_BOXES + 1), None, {}, "1001 boxes"),
+        ([CAT] * (MAX_BOXES + 1), None, {}, "501 boxes"),
         ([CAT], None, {"dialect": "box01"}, "options.dialect"),
         ([CAT], None, {"match_iou": 0.0}, "options.match_iou"),
         ([CAT], None, {"floor": 0.1}, "set floor no higher than 0"),
-        ([CAT], None, {"truth_space": "pixel_original"}, "set image_size"),
+        ([CAT], None, {"image_size": [0, 9]}, "options.image_size"),
     ],
 )
 def test_broken_truths_and_options(truth, labels, options, words):

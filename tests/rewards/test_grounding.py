@@ -135,7 +135,7 @@ def test_the_rules_name_verifier_and_every_setting():
 
 def by_task(text: str, sizes=(), images=(), **options):
     task = Task("t", "grounding", (Message("user", "box it", images),), BoxTruth((0.2, 0.3, 0.6, 0.7)), options)
-    rules, verifier = rules_for(task, None), verifier_of("grounding")
+    rules, verifier = rules_for(task, GroundingRules()), verifier_of("grounding")
     verifier.check(task, rules)
     return verifier.grade(task, Rollout("t", 0, (), text, "end", 0, 1.0, 0, sizes), rules)
 

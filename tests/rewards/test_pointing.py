@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from oncurve.config.rewards import PointingRules
 from oncurve.errors import BrokenTruth
 from oncurve.rewards.kinds import rules_for, verifier_of
 from oncurve.truths import BoxTruth, DiscTruth
@@ -16,7 +17,7 @@ BOX, DISC = BoxTruth((0.2, 0.3, 0.6, 0.7)), DiscTruth((0.5, 0.5), 0.05)
 
 def grade(truth, text: str, **options):
     task = Task("t", "pointing", (Message("user", "point at it"),), truth, options)
-    rules, verifier = rules_for(task, None), verifier_of("pointing")
+    rules, verifier = rules_for(task, PointingRules(type="pointing")), verifier_of("pointing")
     verifier.check(task, rules)
     return verifier.grade(task, Rollout("t", 0, (), text, "end", 0, 1.0, 0), rules)
 

@@ -36,14 +36,7 @@ def _no_floor_above_0(rules: KindRules) -> KindRules:
 class PlaceRules(KindRules):
     """What the kinds that point at places share: sizes are width, height in pixels."""
 
-    truth_space: Literal["unit", "thousand", "percent", "pixel_original"] = "unit"  # of a row's truth, for who reads it
-    image_size: Size | None = None  # of the file; needed where the truth counts its pixels
-
-    @model_validator(mode="after")
-    def _pixels_need_a_size(self) -> Self:
-        if self.truth_space == "pixel_original" and self.image_size is None:
-            raise ValueError("truth_space = pixel_original counts the file's pixels; set image_size = [width, height]")
-        return self
+    image_size: Size | None = None  # of the file, for a row whose truth counts its pixels
 
 
 class BoxRules(PlaceRules):

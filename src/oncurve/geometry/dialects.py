@@ -13,8 +13,8 @@ from oncurve.geometry.written import BOX_DIALECTS, POINT_DIALECTS, Thing
 from oncurve.parsing import MalformedAnswer, not_empty
 from oncurve.truths import Box, Point
 
-MAX_CHARACTERS = 100_000  # of an answer
-MAX_BOXES = 1000
+MAX_CHARACTERS = 50_000  # of an answer
+MAX_BOXES = 500
 MAX_LABEL_CHARACTERS = 200
 NONE = "none"
 PLAIN_BOX01 = re.compile("<box>{0},{0},{0},{0}</box>".format(r"([01](?:\.[0-9]{1,18})?)"))

@@ -1,6 +1,6 @@
 """The spaces and orders that boxes are written in, both ways. Oncurve's own is `unit` and `xyxy`."""
 
-from typing import Any, Literal
+from typing import Literal
 
 from oncurve.truths import Box, Point
 
@@ -59,34 +59,6 @@ def point_from_unit(point: Point, space: Space, size: Size = (1, 1)) -> Point:
         to_bin = int if space == "bin1000" else round
         return min(to_bin(x), last), min(to_bin(y), last)
     return x, y
-
-
-def truth_to_unit(truth: Any, space: Space, size: Size = (1, 1)) -> Any:
-    """A row's truth as JSON, its `box`, `boxes`, `point` and `regions` brought from `space` to 0..1; order x, y, x, y.
-
-    A disc's radius is in 0..1 in every space. What is no number or has another form is left for `parse_truth` to refuse.
-    """
-    if not isinstance(truth, dict):
-        return truth
-
-    def moved(value: Any) -> Any:
-        if not isinstance(value, list) or not all(type(n) in (int, float) and abs(n) < 2**63 for n in value):
-            return value
-        if len(value) == 2:
-            return list(point_to_unit(tuple(value), space, size))
-        return list(to_unit(tuple(value), space, "xyxy", size)) if len(value) == 4 else value
-
-    def moved_all(value: Any, move: Any) -> Any:
-        return list(map(move, value)) if isinstance(value, list) else value
-
-    by_key = {
-        "box": moved,
-        "point": moved,
-        "region": moved,
-        "boxes": lambda boxes: moved_all(boxes, moved),
-        "regions": lambda regions: moved_all(regions, lambda region: truth_to_unit(region, space, size)),
-    }
-    return {key: by_key.get(key, lambda value: value)(value) for key, value in truth.items()}
 
 
 def _sides(space: Space, size: Size) -> Size:
