@@ -117,7 +117,9 @@ def main() -> int:
     for name in names:
         command = [sys.executable, __file__, "--target", name, "--runs", str(args.runs), "--seed", str(args.seed)]
         status = subprocess.run(command).returncode
-        print(f"{name}: {args.runs} texts, {'nothing found' if status == 0 else f'FAILED (status {status})'}", flush=True)
+        print(
+            f"{name}: {args.runs} texts, {'nothing found' if status == 0 else f'FAILED (status {status})'}", flush=True
+        )
         failed += [name] if status else []
     return 1 if failed else 0
 
