@@ -179,7 +179,6 @@ def test_the_models_pixels():
 @pytest.mark.parametrize(
     ("truth", "labels", "options", "words"),
     [
-        ([CAT], ("cat",), {}, "no answer in dialect boxes01 can say 'cat'"),
         ([CAT], ("a <b>",), {"dialect": "internvl"}, "can say 'a <b>'"),
         ([CAT] * (MAX_BOXES + 1), None, {}, "501 boxes"),
         ([CAT], None, {"dialect": "box01"}, "options.dialect"),
@@ -193,7 +192,8 @@ def test_broken_truths_and_options(truth, labels, options, words):
         grade(truth, "none", labels=labels, **options)
 
 
-def test_labels_of_an_empty_truth_need_no_dialect():
+def test_labels_do_not_count_in_a_dialect_that_has_none():
+    assert grade([CAT, DOG], boxes(DOG, CAT), labels=("cat", "dog")).correct
     assert grade([], "none", labels=()).value == 1
 
 

@@ -4,9 +4,10 @@ import numpy as np
 
 from oncurve.config.rewards import DetectionRules
 from oncurve.errors import BrokenTruth
-from oncurve.geometry.dialects import MAX_BOXES, Found, carries, parse_boxes, same_label
+from oncurve.geometry.dialects import MAX_BOXES, MAX_LABEL_CHARACTERS, Found, carries, parse_boxes, same_label
 from oncurve.geometry.matching import match
 from oncurve.geometry.spaces import Size
+from oncurve.geometry.written import BOX_DIALECTS
 from oncurve.parsing import MalformedAnswer
 from oncurve.rewards.grounding import check_model_size, model_size_of
 from oncurve.rewards.scores import invalid
@@ -21,16 +22,18 @@ class Verifier:
     version = VERIFIER
 
     def check(self, task: Task, rules: DetectionRules) -> None:
-        """Raises `BrokenTruth` for labels that the dialect can't carry, and for more boxes than an answer may have."""
+        """Raises `BrokenTruth` for a label that the dialect can't spell, and for more boxes than an answer may have."""
         check_model_size(task, rules)
         truth: BoxesTruth = task.truth
         if len(truth.boxes) > MAX_BOXES:
             raise BrokenTruth(f"truth.boxes: {len(truth.boxes)} boxes; an answer may have {MAX_BOXES}")
-        if lost := [label for label in truth.labels or () if not carries(rules.dialect, label)]:
-            raise BrokenTruth(
-                f"truth.labels: no answer in dialect {rules.dialect} can say {lost[0]!r}; leave the labels out or set "
-                'options.dialect to one that carries them, such as "qwen3_vl"'
-            )
+        if BOX_DIALECTS[rules.dialect].labels:
+            for label in truth.labels or ():
+                if not carries(rules.dialect, label):
+                    raise BrokenTruth(
+                        f"truth.labels: no answer in dialect {rules.dialect} can say {label!r}; a JSON dialect, such as "
+                        f"qwen3_vl, can say any line of {MAX_LABEL_CHARACTERS} characters"
+                    )
 
     def grade(self, task: Task, answer: Rollout, rules: DetectionRules) -> Score:
         return grade(task.truth, answer.text, rules, model_size_of(answer, rules))
@@ -39,16 +42,17 @@ class Verifier:
 def grade(truth: BoxesTruth, text: str, rules: DetectionRules, model_size: Size | None = None) -> Score:
     """Score one answer: F1 of the matches times their mean IoU; 1 where answer and truth both have no box.
 
-    Matches are the one-to-one pairs of an IoU of `match_iou` or more, and of the same label where the truth has labels,
-    whose IoUs add up to the most. With n boxes, m truths and k matches F1 is 2 k / (n + m). A text that is not in the
-    declared dialect is `invalid`.
+    Matches are the one-to-one pairs of an IoU of `match_iou` or more, and of the same label where truth and dialect have
+    labels, whose IoUs add up to the most. With n boxes, m truths and k matches F1 is 2 k / (n + m). A text that is not in
+    the declared dialect is `invalid`.
     """
     try:
         found = parse_boxes(text, rules.dialect, model_size)
     except MalformedAnswer as fault:
         return invalid(fault, rules.floor, VERIFIER)
     boxes = [box for box, _ in found]
-    pairs = match(boxes, truth.boxes, rules.match_iou, _same_labels(found, truth.labels) if truth.labels else None)
+    labels_count = truth.labels and BOX_DIALECTS[rules.dialect].labels
+    pairs = match(boxes, truth.boxes, rules.match_iou, _same_labels(found, truth) if labels_count else None)
     n, m, k = len(boxes), len(truth.boxes), len(pairs)
     if n == m == 0:
         f1 = precision = recall = mean_iou = 1.0
@@ -66,10 +70,10 @@ def grade(truth: BoxesTruth, text: str, rules: DetectionRules, model_size: Size 
     )
 
 
-def _same_labels(found: list[Found], labels: tuple[str, ...]) -> np.ndarray:
+def _same_labels(found: list[Found], truth: BoxesTruth) -> np.ndarray:
     """Which box (rows) may match which truth (columns)."""
-    said = np.array([same_label(label or "") for _, label in found], dtype=object)
-    return said[:, None] == np.array([same_label(label) for label in labels], dtype=object)
+    said = np.array([same_label(label) for _, label in found], dtype=object)
+    return said[:, None] == np.array([same_label(label) for label in truth.labels], dtype=object)
 
 
 def _evidence(pairs: list[tuple[int, int, float]], *, extra: int, missed: int) -> str:
