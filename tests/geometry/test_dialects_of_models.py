@@ -87,6 +87,11 @@ def test_printed_by_hand(dialect):
     assert print_boxes([Found(BOX, "cat")], dialect, SIZE) == WRITTEN[dialect]
 
 
+@pytest.mark.parametrize("dialect", LABELLED)
+def test_a_space_that_is_not_ascii_belongs_to_the_label(dialect):
+    assert parse_boxes(print_boxes([Found(BOX, "\u00a0cat")], dialect, SIZE), dialect, SIZE)[0].label == "\u00a0cat"
+
+
 @all_boxes
 @given(data=st.data())
 @quick

@@ -132,7 +132,7 @@ def _box(numbers: Numbers, dialect: str, model_size: Size | None) -> Box:
         bounds = "x".join(map(str, model_size)) + " px" if form.space == "pixel_model" else form.bounds
         raise MalformedAnswer("outside", f"{_plain(numbers)} reaches outside the image ({bounds})")
     if x2 < x1 or y2 < y1:
-        raise MalformedAnswer("swapped_corners", f"{_plain(numbers)} has a second corner left of or above the first")
+        raise MalformedAnswer("swapped_corners", f"{_plain(numbers)} has x2 < x1 or y2 < y1")
     if not is_valid(box):
         raise MalformedAnswer("no_area", f"{_plain(numbers)} has no area")
     return box

@@ -61,7 +61,7 @@ def _tags(
     thing. `template` prints one thing.
     """
     pattern, core = re.compile(f"{before}(?P<numbers>{numbers}){behind}{SPACES}"), re.compile(numbers)
-    per_thing = 2 if order == "xy" else 4
+    per_thing, how_many = (2, "two") if order == "xy" else (4, "four")
 
     def read(text: str) -> list[Thing]:
         if only and max(text.count(f"<{only}"), text.count(f"</{only}>")) > 1:
@@ -71,9 +71,9 @@ def _tags(
             if not (match := pattern.match(text, at)):
                 if core.search(text):
                     raise MalformedAnswer("text_around", f"other text than {form} from character {at} on")
-                raise MalformedAnswer("syntax", f"not of the form {form}")
+                raise MalformedAnswer("syntax", f"not of the form {form} with {how_many} plain numbers")
             values = [plain_number(value) for value in re.findall(NUMBER, match["numbers"])]
-            label = match["label"].strip() if "label" in pattern.groupindex else None
+            label = match["label"].strip(WHITE) if "label" in pattern.groupindex else None
             found += [Thing(tuple(values[i : i + per_thing]), label) for i in range(0, len(values), per_thing)]
             at = match.end()
         return found
