@@ -110,13 +110,51 @@ def test_a_disjoint_box_gets_the_least(name, a, b):
         assert SIMILARITIES[name](a, b) == 0
 
 
-def test_giou_and_diou_can_rank_a_near_miss_above_a_touch_of_the_corner():
+@pytest.mark.parametrize("name", SIMILARITIES)
+@given(truth=BOXES, a=BOXES, b=BOXES)
+@settings(deadline=None, max_examples=50)
+def test_a_disjoint_box_never_beats_an_overlapping_one(name, truth, a, b):
+    a, b = sorted((a, b), key=lambda box: iou(box, truth))
+    if iou(a, truth) == 0 < iou(b, truth):
+        assert SIMILARITIES[name](a, truth) <= SIMILARITIES[name](b, truth)
+
+
+@pytest.mark.parametrize("name", ["giou", "diou"])
+def test_a_near_miss_stays_below_a_touch_of_the_corner(name):
     truth, beside, corner = (0.0, 0.0, 0.5, 0.5), (0.5, 0.0, 1.0, 0.5), (0.49, 0.49, 1.0, 1.0)
     assert iou(beside, truth) == 0 < iou(corner, truth)
-    assert giou(beside, truth) == pytest.approx(0)
-    assert diou(beside, truth) == pytest.approx(-0.25 / 1.25)
-    assert giou(corner, truth) < giou(beside, truth)
-    assert diou(corner, truth) < diou(beside, truth)
+    assert RAW[name](corner, truth) < RAW[name](beside, truth)  # as the two are defined
+    assert SIMILARITIES[name](beside, truth) < SIMILARITIES[name](corner, truth)
+
+
+@pytest.mark.parametrize("name", ["giou", "diou"])
+def test_the_least_overlap_still_beats_the_closest_miss(name):
+    """Thin slivers at the far end of the image are the worst that overlap."""
+    truth = (0.4, 0.4, 0.6, 0.6)
+    overlapping = [
+        (0.0, 0.5, 1.0, 0.5001), (0.5, 0.0, 0.5001, 1.0), (0.5999, 0.5999, 1.0, 1.0), (0.0, 0.0, 0.4001, 0.4001),
+        (0.5999, 0.0, 1.0, 1.0), (0.0, 0.5999, 1.0, 1.0), (0.0, 0.0, 1.0, 0.4001),
+    ]  # fmt: skip
+    touching = [(0.6, 0.4, 0.8, 0.6), (0.2, 0.4, 0.4, 0.6), (0.4, 0.2, 0.6, 0.4), (0.6, 0.4, 0.6001, 0.6)]
+    assert all(iou(box, truth) > 0 for box in overlapping)
+    assert all(iou(box, truth) == 0 for box in touching)
+    similarity = SIMILARITIES[name]
+    assert max(similarity(box, truth) for box in touching) < min(similarity(box, truth) for box in overlapping)
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"), [("giou", 0.08 * (1 - 0.12 / 0.28) / 2), ("diou", 0.375 * (1 - 0.25 / 0.65))]
+)
+def test_a_disjoint_box_keeps_a_share_of_its_mapped_value(name, expected):
+    assert SIMILARITIES[name](APART, LEFT) == pytest.approx(expected, abs=1e-12)
+
+
+@pytest.mark.parametrize("name", ["giou", "diou"])
+@given(truth=BOXES, box=BOXES)
+@quick
+def test_an_overlapping_box_gets_the_mapped_value(name, truth, box):
+    if iou(box, truth):
+        assert SIMILARITIES[name](box, truth) == (RAW[name](box, truth) + 1) / 2
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from oncurve.geometry.dialects import parse_box01, print_box01, to_unit
+from oncurve.geometry.dialects import parse_box01, print_box01
 from oncurve.parsing import MalformedAnswer
 
 HUNDREDTHS = st.lists(st.integers(0, 100), min_size=2, max_size=2, unique=True).map(sorted)
@@ -100,39 +100,3 @@ def test_what_is_printed_parses_to_the_same_box(box):
 
 def test_print_has_two_decimals():
     assert print_box01((0.2, 0.3, 0.6, 1)) == "<box>0.20,0.30,0.60,1.00</box>"
-
-
-@pytest.mark.parametrize(
-    ("numbers", "space", "order"),
-    [
-        ((0.25, 0.5, 0.75, 1.0), "unit", "xyxy"),
-        ((250, 500, 750, 1000), "thousand", "xyxy"),
-        ((25, 50, 75, 100), "percent", "xyxy"),
-        ((160, 240, 480, 480), "pixel_original", "xyxy"),
-        ((160, 240, 320, 240), "pixel_original", "xywh"),
-        ((320, 360, 320, 240), "pixel_original", "cxcywh"),
-        ((240, 160, 480, 480), "pixel_original", "yxyx"),
-        ((0.5, 0.25, 1.0, 0.75), "unit", "yxyx"),
-        ((500, 750, 500, 500), "thousand", "cxcywh"),
-    ],
-)
-def test_to_unit_by_hand(numbers, space, order):
-    assert to_unit(numbers, space, order, (640, 480)) == (0.25, 0.5, 0.75, 1.0)
-
-
-@given(BOXES, st.integers(1, 5000), st.integers(1, 5000))
-@quick
-def test_to_unit_undoes_every_order(box, width, height):
-    x1, y1, x2, y2 = box[0] * width, box[1] * height, box[2] * width, box[3] * height
-    written = {
-        "xyxy": (x1, y1, x2, y2),
-        "xywh": (x1, y1, x2 - x1, y2 - y1),
-        "cxcywh": ((x1 + x2) / 2, (y1 + y2) / 2, x2 - x1, y2 - y1),
-        "yxyx": (y1, x1, y2, x2),
-    }
-    for order, numbers in written.items():
-        assert to_unit(numbers, "pixel_original", order, (width, height)) == pytest.approx(box, abs=1e-12)
-
-
-def test_to_unit_leaves_a_bad_box_bad():
-    assert to_unit((0, 0, 700, 100), "pixel_original", "xyxy", (640, 480))[2] > 1

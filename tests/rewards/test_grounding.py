@@ -1,16 +1,21 @@
 """The grounding verifier and its grader: gate, grade, floor; and a fault of the verifier is no wrong answer."""
 
+import json
 import math
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from PIL import Image
 
 from oncurve.config.rewards import GroundingRules
+from oncurve.errors import BrokenTruth
 from oncurve.geometry.boxes import iou
 from oncurve.rewards import grounding
 from oncurve.rewards.grader import LocalGrader
+from oncurve.rewards.kinds import rules_for, verifier_of
 from oncurve.truths import BoxTruth
+from oncurve.types import Message, Rollout, Task, TaskImage
 
 TRUTH = BoxTruth((0.2, 0.2, 0.6, 0.6))
 RIGHT = "<box>0.20,0.20,0.60,0.60</box>"
@@ -38,7 +43,7 @@ def grade(text: str, **rules):
         (HALF, {"threshold": 0.51, "power": 1.0, "format_bonus": 0.3}, 0.3),
         (RIGHT, {"similarity": "giou"}, 1.0),
         (HALF, {"similarity": "giou", "power": 1.0}, 0.75),  # (0.5 + 1) / 2: the hull is the truth
-        (APART, {"similarity": "giou", "power": 1.0}, (1 - (0.49 - 0.2) / 0.49) / 2),
+        (APART, {"similarity": "giou", "power": 1.0}, 0.16 * (1 - (0.49 - 0.2) / 0.49) / 2),
         ("none", {}, 0.0),
         ("none", {"floor": -0.5}, -0.5),
         ("none", {"floor": 0.2, "format_bonus": 0.3}, 0.2),
@@ -126,3 +131,64 @@ def test_the_rules_name_verifier_and_every_setting():
     assert one.startswith("grounding/1 {")
     assert one != other
     assert all(f'"{name}"' in one for name in GroundingRules.model_fields)
+
+
+def by_task(text: str, sizes=(), images=(), **options):
+    task = Task("t", "grounding", (Message("user", "box it", images),), BoxTruth((0.2, 0.3, 0.6, 0.7)), options)
+    rules, verifier = rules_for(task, GroundingRules()), verifier_of("grounding")
+    verifier.check(task, rules)
+    return verifier.grade(task, Rollout("t", 0, (), text, "end", 0, 1.0, 0, sizes), rules)
+
+
+@pytest.mark.parametrize(
+    ("dialect", "text"),
+    [
+        ("boxes01", "<box>0.2,0.3,0.6,0.7</box>"),
+        ("qwen2_vl", "<|object_ref_start|>it<|object_ref_end|><|box_start|>(200,300),(600,700)<|box_end|>"),
+        ("qwen3_vl", '[{"bbox_2d": [200, 300, 600, 700], "label": "whatever"}]'),
+        ("internvl", "<ref>it</ref><box>[[200, 300, 600, 700]]</box>"),
+        ("gemini", '[{"box_2d": [300, 200, 700, 600], "label": "it"}]'),
+        ("paligemma", "<loc0307><loc0205><loc0717><loc0614> it"),
+        ("florence2", "it<loc_200><loc_300><loc_600><loc_700>"),
+    ],
+)
+def test_the_truth_in_other_dialects(dialect, text):
+    score = by_task(text, dialect=dialect)
+    assert score.correct
+    assert score.value == pytest.approx(1, abs=0.02)
+    assert by_task("<box>0.2,0.3,0.6,0.8</box>", dialect=dialect).status == (
+        "scored" if dialect == "boxes01" else "invalid"
+    )
+
+
+@pytest.mark.parametrize(
+    ("dialect", "text", "reason"),
+    [
+        ("boxes01", "none", "no_box"),
+        ("boxes01", "<box>0.2,0.3,0.6,0.7</box>" * 2, "several_boxes"),
+        ("qwen3_vl", "[]", "no_box"),
+        ("qwen3_vl", json.dumps([{"bbox_2d": [0, 0, 9, 9], "label": "it"}] * 144), "several_boxes"),
+    ],
+)
+def test_not_one_box(dialect, text, reason):
+    assert by_task(text, dialect=dialect).reason == reason
+
+
+def test_the_models_pixels_come_from_the_options_or_else_from_the_sampler():
+    text = '```json\n[{"bbox_2d": [200, 150, 600, 350], "label": "it"}]\n```'
+    assert by_task(text, dialect="qwen2_5_vl", model_size=[1000, 500]).value == pytest.approx(1)
+    assert by_task(text, dialect="qwen2_5_vl", model_size=[1000, 500], sizes=((9, 9),)).value == pytest.approx(1)
+    image = (TaskImage.of(Image.new("RGB", (8, 8)), "x"),)
+    assert by_task(text, dialect="qwen2_5_vl", sizes=((1000, 500),), images=image).value == pytest.approx(1)
+    with pytest.raises(BrokenTruth, match=r"set options.model_size = \[width, height\]"):
+        by_task(text, dialect="qwen2_5_vl")
+    with pytest.raises(BrokenTruth, match="its size is not known"):
+        by_task(text, dialect="qwen2_5_vl", images=image)
+
+
+def test_half_of_the_box_is_right_whatever_the_rounding():
+    for hundredths in range(0, 60):
+        x = hundredths / 100
+        truth = BoxTruth((x, 0.1, x + 0.4, 0.5))
+        score = grounding.grade(truth, f"<box>{x:.2f},0.10,{x + 0.2:.2f},0.50</box>", GroundingRules())
+        assert score.correct
