@@ -23,7 +23,7 @@ from oncurve.types import Rollout, Score, Task
 
 VERIFIER = "sql/1"
 MAX_CHARACTERS = 10_000
-NUM_SEEDS = 8  # of databases that are derived where those given are too few
+NUM_SEEDS = 6  # of databases that are derived where those given are too few
 
 _FENCE = "```"
 _BEFORE_THE_FIRST_WORD = re.compile(r"(?:\s++|\(|--[^\n]*+(?:\n|\Z)|/\*(?:[^*]|\*(?!/))*+\*/)*+")
@@ -50,13 +50,14 @@ class Verifier:
 
     def check(self, task: Task, rules: SqlRules) -> None:
         """Raises `BrokenTruth` where the query is not one SELECT, fails, or gives no row on any database."""
-        self._expected(task.truth, rules)
+        self._expected(task.truth, rules, self._source(rules))
 
     def grade(self, task: Task, answer: Rollout, rules: SqlRules) -> Score:
-        expected = self._expected(task.truth, rules)
+        source = self._source(rules)
+        expected = self._expected(task.truth, rules, source)
         try:
             sql = statement(answer.text)
-            results = self._results(rules, expected.databases, sql)
+            results = self._results(source, expected.databases, sql, rules.timeout_s)
         except MalformedAnswer as fault:
             return invalid(fault, rules.floor, VERIFIER)
         faults = [_fault(*each) for each in zip(expected.results, results, expected.ties, strict=True)]
@@ -75,25 +76,26 @@ class Verifier:
             verifier=VERIFIER,
         )
 
-    def _results(
-        self, rules: SqlRules, databases: Sequence[str], sql: str, timeout_s: float | None = None
-    ) -> list[dict[str, Any]]:
+    def _results(self, source: Source, databases: Sequence[str], sql: str, timeout_s: float) -> list[dict[str, Any]]:
         """Of one query on each database. Raises `MalformedAnswer` where it is not one SELECT, or was stopped."""
-        request = {"do": "query", "engine": rules.engine, "databases": list(databases), "sql": sql}
         try:
-            reply = self._databases.children.ask(request, timeout_s or rules.timeout_s)
+            reply = source.run(sql, databases, timeout_s)
         except ChildStopped as stopped:
             if stopped.reason == "crash":
                 raise
             raise MalformedAnswer("memory" if stopped.reason == "output" else stopped.reason, str(stopped)) from None
         if reason := reply.get("refused") or reply.get("stopped"):
             raise MalformedAnswer(reason, reply["words"])
+        if "failed" in reply:  # not the query: the database could not be opened, or the server not be reached
+            raise RuntimeError(reply["failed"])
         return reply["results"]
 
-    def _expected(self, truth: SqlTruth, rules: SqlRules) -> Expected:
+    def _source(self, rules: SqlRules) -> Source:
         if not (rules.setup or rules.databases):
             raise BrokenTruth("no database: give options.setup, one script a database, or options.databases, paths")
-        source = self._databases.source(rules.engine, rules.setup, rules.databases)
+        return self._databases.source(rules)
+
+    def _expected(self, truth: SqlTruth, rules: SqlRules, source: Source) -> Expected:
         with source.lock:
             if truth.sql not in source.truths:
                 source.truths[truth.sql] = self._run_truth(truth.sql, rules, source)
@@ -102,7 +104,7 @@ class Verifier:
     def _run_truth(self, text: str, rules: SqlRules, source: Source) -> Expected:
         try:
             sql = statement(text)
-            results = self._results(rules, source.given, sql)
+            results = self._results(source, source.given, sql, rules.timeout_s)
         except MalformedAnswer as fault:
             raise BrokenTruth(f"truth.sql: {fault.reason}: {fault}") from None
         for i, result in enumerate(results):
@@ -112,7 +114,7 @@ class Verifier:
             raise BrokenTruth("truth.sql: it gives no row on any database, so an answer of nothing would be right")
         databases = list(source.given)
         self._derive(sql, rules, source, databases, results)
-        return Expected(tuple(databases), tuple(results), self._ties(sql, rules, databases, results))
+        return Expected(tuple(databases), tuple(results), self._ties(sql, rules, source, databases, results))
 
     def _derive(self, sql: str, rules: SqlRules, source: Source, databases: list[str], results: list[dict]) -> None:
         """Add databases with other rows where those given don't tell a right query from its rows.
@@ -124,7 +126,7 @@ class Verifier:
             return
         derived = [path for seed in range(NUM_SEEDS) if (path := source.derive(seed))]
         try:
-            found = self._results(rules, derived, sql, NUM_SEEDS * rules.timeout_s)
+            found = self._results(source, derived, sql, NUM_SEEDS * rules.timeout_s)
         except MalformedAnswer:
             return
         given = results[0]["rows"]
@@ -135,14 +137,22 @@ class Verifier:
             databases.append(path)
             results.append(result)
 
-    def _ties(self, sql: str, rules: SqlRules, databases: list[str], results: list[dict]) -> tuple:
+    def _ties(
+        self, sql: str, rules: SqlRules, source: Source, databases: list[str], results: list[dict]
+    ) -> tuple[list[int] | None, ...]:
         if (order := order_of(sql, rules.engine, results[0]["width"])) is None:
             return (None,) * len(results)
         try:
-            longer = results if order.query == sql else self._results(rules, databases, order.query)
+            longer = (
+                results
+                if order.query == sql
+                else self._results(source, databases, order.query, len(databases) * rules.timeout_s)
+            )
         except MalformedAnswer:
             longer = [{}] * len(results)
-        return tuple(_tied(result["rows"], more.get("rows"), order.keys) for result, more in zip(results, longer, strict=True))
+        return tuple(
+            _tied(result["rows"], more.get("rows"), order.keys) for result, more in zip(results, longer, strict=True)
+        )
 
 
 def _says_something(result: dict[str, Any]) -> bool:
@@ -152,7 +162,11 @@ def _says_something(result: dict[str, Any]) -> bool:
 
 def _tied(rows: list[list], longer: list[list] | None, keys: tuple[int, ...]) -> list[int]:
     """Sizes of runs that tie; each row is its own where the keys did not come with the very rows of the truth."""
-    if longer is None or len(longer) != len(rows) or any(more[: len(row)] != row for row, more in zip(rows, longer, strict=True)):
+    if (
+        longer is None
+        or len(longer) != len(rows)
+        or any(more[: len(row)] != row for row, more in zip(rows, longer, strict=True))
+    ):
         return tie_sizes(rows)
     return tie_sizes([[row[key] for key in keys] for row in longer])
 
@@ -169,7 +183,7 @@ def statement(text: str) -> str:
     if fences := inner.count(_FENCE):
         inner = not_empty(_fenced(inner, fences))
     sql = inner.removesuffix(";").rstrip()
-    if "\0" in sql or not sql.isascii() and sql.encode("utf-8", "ignore").decode() != sql:
+    if "\0" in sql or (not sql.isascii() and sql.encode("utf-8", "ignore").decode() != sql):
         raise MalformedAnswer("syntax", "a character that no SQL can have")
     start = _BEFORE_THE_FIRST_WORD.match(sql).end()
     word = _WORD.match(sql, start)[0]
@@ -203,4 +217,8 @@ def _fault(truth: dict[str, Any], answer: dict[str, Any], ties: list[int] | None
         return None
     if len(answer["rows"]) != len(truth["rows"]):
         return f"{len(answer['rows'])} rows, the truth has {len(truth['rows'])}"
-    return "other rows" if ties is None or not same_rows(truth["rows"], answer["rows"]) else "the right rows in another order"
+    return (
+        "other rows"
+        if ties is None or not same_rows(truth["rows"], answer["rows"])
+        else "the right rows in another order"
+    )

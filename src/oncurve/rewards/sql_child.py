@@ -16,7 +16,7 @@ import tempfile
 import time
 
 sys.path.insert(0, globals()["FILES"])  # the folder of what came with this program
-from sql_engines import ENGINES, Failed, Refused, TooMuch, perturb, words  # noqa: E402
+from sql_engines import ENGINES, Failed, Refused, TooMuch, perturb, schema_of, words
 
 MIB = 1 << 20
 MAX_REPLY_BYTES = 256 * MIB  # a database that was built; a query's rows are far below
@@ -43,8 +43,6 @@ def answer(request: dict) -> dict:
     os.close(source)
     os.kill(child, signal.SIGKILL)
     _, status = os.waitpid(child, 0)
-    if reply is None and request.get("name"):
-        ENGINES[request["engine"]].stop(request)
     if reply is None:
         return {"stopped": "timeout", "words": f"the query ran for more than {request['timeout_s']:g} s"}
     if not reply:
@@ -81,40 +79,34 @@ def _limit(what: int, value: int) -> None:
 
 def _create(engine, request: dict) -> dict:
     """A new database by a set-up script: `{"file": base64, "schema": …}`."""
-    return _edited(engine, request, lambda path: engine.create(path, request["script"]))
+    return _made(lambda path: engine.create(path, request["script"]))
 
 
 def _derive(engine, request: dict) -> dict:
     """A copy of a database with other rows."""
 
-    def make(path: str) -> None:
+    def make(path: str) -> list:
         shutil.copyfile(request["database"], path)
         with engine.editing(path) as run:
             perturb(engine, run, request["seed"])
+            return engine.tables(run)
 
-    return _edited(engine, request, make)
+    return _made(make)
 
 
-def _edited(engine, request: dict, make) -> dict:
-    if engine.on_server:
-        return engine.edit(request)
+def _made(make) -> dict:
     with tempfile.TemporaryDirectory() as folder:
-        make(path := os.path.join(folder, "database"))
+        tables = make(path := os.path.join(folder, "database"))
         with open(path, "rb") as file:
-            return {"file": base64.b64encode(file.read()).decode(), "schema": engine.schema(path)}
+            return {"file": base64.b64encode(file.read()).decode(), "schema": schema_of(tables)}
 
 
-def _schema(engine, request: dict) -> dict:
-    """Tables with their columns and types, in order of their names."""
-    return {"schema": engine.schema(request["database"])}
+def _describe(engine, request: dict) -> dict:
+    with engine.editing(request["database"], read_only=True) as run:
+        return {"schema": schema_of(engine.tables(run))}
 
 
-def _remove(engine, request: dict) -> dict:
-    engine.remove(request)
-    return {}
-
-
-JOBS = {"query": _query, "create": _create, "derive": _derive, "schema": _schema, "remove": _remove}
+JOBS = {"query": _query, "create": _create, "derive": _derive, "describe": _describe}
 
 
 def _write(target: int, data: bytes) -> None:

@@ -9,6 +9,7 @@ import re
 import sqlite3
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from hashlib import md5
 from typing import Any
 
 MAX_ROWS = 100_000
@@ -44,6 +45,11 @@ class Table:
     foreign: list[tuple[list[str], str, list[str]]] = field(default_factory=list)
 
 
+def schema_of(tables: list[Table]) -> list[list]:
+    """What databases of one task share: `[name, [column, type], …]` of each table."""
+    return [[table.name, *map(list, table.columns)] for table in tables]
+
+
 def perturb(engine, run: Run, seed: int) -> None:
     """Give a database other rows under the same schema.
 
@@ -65,14 +71,14 @@ def perturb(engine, run: Run, seed: int) -> None:
             value = engine.shifted(value, kind, by, suffix) if name in moved else value
             if i >= MAX_SHUFFLED:
                 continue
-            joins.append(f"JOIN (SELECT {value} AS v, {_rank(f'{seed}/{i}')} AS n FROM {source}) AS p{i} ON p{i}.n = k.n")
+            joins.append(
+                f"JOIN (SELECT {value} AS v, {_rank(f'{seed}/{i}')} AS n FROM {source}) AS p{i} ON p{i}.n = k.n"
+            )
             values[name] = f"p{i}.v"
         listed = ", ".join(f"{value} AS {quoted(name)}" for name, value in values.items())
         ((count,),) = run(f"SELECT count(*) FROM {quoted(table.name)}")
         kept = f"(SELECT t.*, t.oncurve_n AS n, {_rank(f'{seed}/rows')} AS r FROM {source}) AS k"
-        engine.replace(
-            run, table, f"SELECT {listed} FROM {kept} {' '.join(joins)} WHERE k.r > {(count + 2) // 4}"
-        )
+        engine.replace(run, table, f"SELECT {listed} FROM {kept} {' '.join(joins)} WHERE k.r > {(count + 2) // 4}")
     links = [(table.name, *foreign) for table in tables for foreign in table.foreign]
     for _ in links:
         for child, columns, parent, parents in links:
@@ -128,7 +134,6 @@ def words(error: BaseException) -> str:
 
 
 class Sqlite:
-    on_server = False
     memory_mib = 512
     allowed = (sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE)
     syntax = re.compile(r"syntax error|incomplete input|unrecognized token|parser stack overflow|may not be modified")
@@ -138,7 +143,7 @@ class Sqlite:
         """What a fork should find loaded."""
 
     @staticmethod
-    def create(path: str, script: str) -> None:
+    def create(path: str, script: str) -> list[Table]:
         try:
             with contextlib.closing(sqlite3.connect(path)) as connection:
                 connection.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)
@@ -146,18 +151,22 @@ class Sqlite:
                 connection.commit()
         except (sqlite3.Error, ValueError) as error:
             raise Failed(words(error)) from None
+        with Sqlite.editing(path) as run:
+            return Sqlite.tables(run)
 
     @staticmethod
     @contextlib.contextmanager
-    def editing(path: str) -> Iterator[Run]:
-        from hashlib import md5
+    def editing(path: str, read_only: bool = False) -> Iterator[Run]:
+        def run(sql: str, *values: Any) -> list[tuple]:
+            return connection.execute(sql, values).fetchall()
 
+        uri = f"file:{path}?mode=ro&immutable=1" if read_only else f"file:{path}"
         try:
-            with contextlib.closing(sqlite3.connect(path, isolation_level=None, uri=True)) as connection:
+            with contextlib.closing(sqlite3.connect(uri, uri=True, isolation_level=None)) as connection:
+                connection.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)
                 connection.text_factory = lambda data: data.decode("utf-8", "surrogateescape")
                 connection.create_function("md5", 1, lambda text: md5(text.encode()).hexdigest(), deterministic=True)
-                connection.execute("PRAGMA temp_store = 2")
-                yield lambda sql, *values: connection.execute(sql, values).fetchall()
+                yield run
         except sqlite3.Error as error:
             raise Failed(words(error)) from None
 
@@ -168,7 +177,7 @@ class Sqlite:
         for (name,) in run(names + " ORDER BY name"):
             columns = run("SELECT name, upper(type), pk FROM pragma_table_xinfo(?) WHERE hidden = 0", name)
             unique = run(
-                "SELECT i.name FROM pragma_index_list(?) AS l, pragma_index_info(l.name) AS i WHERE l.\"unique\"", name
+                'SELECT i.name FROM pragma_index_list(?) AS l, pragma_index_info(l.name) AS i WHERE l."unique"', name
             )
             keys = {column for column, _, pk in columns if pk} | {column for (column,) in unique}
             links: dict[int, tuple[str, list, list]] = {}
@@ -180,11 +189,6 @@ class Sqlite:
             foreign = [(of, parent, to) for parent, of, to in links.values() if None not in to]
             found.append(Table(name, [(column, kind) for column, kind, _ in columns], keys, foreign))
         return found
-
-    @staticmethod
-    def schema(path: str) -> list:
-        with Sqlite.editing(f"file:{path}?mode=ro&immutable=1") as run:
-            return [[table.name, *map(list, table.columns)] for table in Sqlite.tables(run)]
 
     @staticmethod
     def shifted(value: str, kind: str, by: int, suffix: str) -> str:
@@ -250,34 +254,45 @@ class Sqlite:
 
 
 class DuckDB:
-    on_server = False
+    """One instance in memory, made before the fork, which takes 15 ms; a fork attaches the files that it works on."""
+
     memory_mib = 1024
-    settings = {
-        "threads": 1,
-        "memory_limit": "256MB",
-        "autoinstall_known_extensions": False,
-        "autoload_known_extensions": False,
-        "allow_community_extensions": False,
-    }  # fmt: skip
+    connection: Any = None
 
     @staticmethod
     def load() -> None:
-        import duckdb  # noqa: F401
+        """No thread is started with the instance, so that a fork has all of it."""
+        import duckdb
+
+        if DuckDB.connection is None:
+            single = {"threads": 1} | ({"async_threads": 0} if int(duckdb.__version__.split(".")[0]) >= 2 else {})
+            extensions = dict.fromkeys(("autoinstall_known_extensions", "autoload_known_extensions"), False)
+            limits = {"memory_limit": "256MB", "allow_community_extensions": False}
+            DuckDB.connection = duckdb.connect(":memory:", config=single | extensions | limits)
 
     @staticmethod
-    def create(path: str, script: str) -> None:
+    def _attach(paths: list[str], mode: str) -> None:
+        """As `database_0` and so on; then nothing else can be opened, and no setting changed."""
+        for i, path in enumerate(paths):
+            path = path.replace("'", "''")
+            DuckDB.connection.execute(f"ATTACH '{path}' AS database_{i} ({mode})")
+        DuckDB.connection.execute("SET enable_external_access = false; SET lock_configuration = true; USE database_0")
+
+    @staticmethod
+    def create(path: str, script: str) -> list[Table]:
         with DuckDB.editing(path) as run:
             run(script)
+            return DuckDB.tables(run)
 
     @staticmethod
     @contextlib.contextmanager
     def editing(path: str, read_only: bool = False) -> Iterator[Run]:
         import duckdb
 
-        config = DuckDB.settings | {"enable_external_access": False}
         try:
-            with duckdb.connect(path, read_only=read_only, config=config) as connection:
-                yield lambda sql, *values: connection.execute(sql, values or None).fetchall()
+            DuckDB._attach([path], "READ_ONLY" if read_only else "READ_WRITE")
+            yield lambda sql, *values: DuckDB.connection.execute(sql, values or None).fetchall()
+            DuckDB.connection.execute("USE memory; DETACH database_0")
         except duckdb.Error as error:
             raise Failed(words(error)) from None
 
@@ -286,13 +301,14 @@ class DuckDB:
         found: dict[str, Table] = {}
         for name, column, kind in run(
             "SELECT c.table_name, c.column_name, c.data_type FROM duckdb_columns() AS c JOIN duckdb_tables() AS t "
-            "ON t.table_oid = c.table_oid AND t.schema_name = c.schema_name "
-            "WHERE c.schema_name = 'main' AND NOT t.temporary ORDER BY c.table_name, c.column_index"
+            "USING (database_name, schema_name, table_name) "
+            "WHERE c.database_name = current_database() AND c.schema_name = 'main' AND NOT t.temporary "
+            "ORDER BY c.table_name, c.column_index"
         ):
             found.setdefault(name, Table(name, [])).columns.append((column, kind))
         for name, kind, columns, parent, parents in run(
             "SELECT table_name, constraint_type, constraint_column_names, referenced_table, referenced_column_names "
-            "FROM duckdb_constraints() WHERE schema_name = 'main'"
+            "FROM duckdb_constraints() WHERE database_name = current_database() AND schema_name = 'main'"
         ):
             if kind in ("PRIMARY KEY", "UNIQUE"):
                 found[name].keys |= set(columns)
@@ -301,15 +317,14 @@ class DuckDB:
         return list(found.values())
 
     @staticmethod
-    def schema(path: str) -> list:
-        with DuckDB.editing(path, read_only=True) as run:
-            return [[table.name, *map(list, table.columns)] for table in DuckDB.tables(run)]
-
-    @staticmethod
     def shifted(value: str, kind: str, by: int, suffix: str) -> str:
         if re.match(r"U?(TINY|SMALL|BIG|HUGE)?INT|FLOAT|DOUBLE|DECIMAL", kind):
             return f"coalesce(TRY_CAST({value} + {by} AS {kind}), {value})"
-        return f"CASE WHEN {value} ~ '[A-Za-z].*' THEN {value} || '{suffix}' ELSE {value} END" if kind == "VARCHAR" else value
+        return (
+            f"CASE WHEN {value} ~ '[A-Za-z].*' THEN {value} || '{suffix}' ELSE {value} END"
+            if kind == "VARCHAR"
+            else value
+        )
 
     @staticmethod
     def loosen(run: Run, tables: list[Table]) -> None:
@@ -329,16 +344,10 @@ class DuckDB:
 
     @staticmethod
     def results(request: dict) -> Iterator[dict]:
-        import duckdb
-
-        with duckdb.connect(":memory:", config=DuckDB.settings) as connection:
-            for i, path in enumerate(request["databases"]):
-                path = path.replace("'", "''")
-                connection.execute(f"ATTACH '{path}' AS database_{i} (READ_ONLY)")
-            connection.execute("SET enable_external_access = false; SET lock_configuration = true")
-            for i in range(len(request["databases"])):
-                connection.execute(f"USE database_{i}")
-                yield DuckDB._result(connection, request["sql"])
+        DuckDB._attach(request["databases"], "READ_ONLY")
+        for i in range(len(request["databases"])):
+            DuckDB.connection.execute(f"USE database_{i}")
+            yield DuckDB._result(DuckDB.connection, request["sql"])
 
     @staticmethod
     def _result(connection: Any, sql: str) -> dict:
@@ -363,4 +372,64 @@ class DuckDB:
             return {"failed": words(error)}
 
 
-ENGINES = {"sqlite": Sqlite, "duckdb": DuckDB}
+class Postgres:
+    """Only queries: its databases are made from outside (`sql_postgres.py`)."""
+
+    memory_mib = 512
+
+    @staticmethod
+    def load() -> None:
+        import psycopg  # noqa: F401
+
+    @staticmethod
+    def results(request: dict) -> Iterator[dict]:
+        import psycopg
+
+        for name in request["databases"]:
+            with psycopg.connect(
+                request["address"],
+                dbname=name,
+                user=request["role"],
+                password=request["password"],
+                application_name=request["name"],
+                client_encoding="utf8",
+                autocommit=True,
+                connect_timeout=10,
+            ) as connection:
+                yield Postgres._result(connection, request["sql"])
+
+    @staticmethod
+    def _result(connection: Any, sql: str) -> dict:
+        import psycopg
+
+        try:
+            connection.execute("BEGIN READ ONLY")
+            declared = connection.pgconn.exec_params(f"DECLARE answer NO SCROLL CURSOR FOR {sql}".encode(), None)
+            if declared.status != psycopg.pq.ExecStatus.COMMAND_OK:
+                raise psycopg.errors.error_from_result(declared)
+            cursor = connection.execute("FETCH FORWARD 1000 FROM answer")
+            names = [column.name for column in cursor.description]
+
+            def batches() -> Iterator[list[tuple]]:
+                rows = cursor.fetchall()
+                while rows:
+                    yield rows
+                    rows = connection.execute("FETCH FORWARD 1000 FROM answer").fetchall()
+
+            return fetched(names, batches())
+        except (TooMuch, MemoryError):
+            raise
+        except Exception as error:  # the server's, or what Python says of a value that it can't hold
+            state = getattr(error, "sqlstate", None) or ""
+            if "multiple commands" in str(error):
+                raise Refused("several_statements", "more than one statement") from None
+            if "DECLARE CURSOR" in str(error) or "SELECT INTO" in str(error):
+                raise Refused("not_select", words(error)) from None
+            if state == "42601":
+                raise Refused("syntax", words(error)) from None
+            if state[:2] in ("53", "54") or "out of memory" in str(error) or "memory alloc" in str(error):
+                raise TooMuch(words(error)) from None
+            return {"failed": words(error)}
+
+
+ENGINES = {"sqlite": Sqlite, "duckdb": DuckDB, "postgres": Postgres}
