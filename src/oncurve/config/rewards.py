@@ -112,6 +112,7 @@ class SqlRules(KindRules):
     """1 where the query gives the truth's rows on every database."""
 
     type: Literal["sql"]
+    floor: Annotated[float, Field(le=0)] = 0.0  # a wrong query gets 0
     engine: Literal["sqlite", "duckdb", "postgres"] = "sqlite"
     setup: Texts = ()  # scripts, one a database, all with the same schema
     databases: Texts = ()  # or files, relative to the working directory

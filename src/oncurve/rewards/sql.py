@@ -23,9 +23,10 @@ from oncurve.types import Rollout, Score, Task
 
 VERIFIER = "sql/1"
 MAX_CHARACTERS = 10_000
-NUM_SEEDS = 6  # of databases that are derived where those given are too few
+NUM_SEEDS = 8  # of databases that are derived where those given are too few
 
 _FENCE = "```"
+_OPENING = re.compile(r"```(?:sql)?\s", re.IGNORECASE)
 _BEFORE_THE_FIRST_WORD = re.compile(r"(?:\s++|\(|--[^\n]*+(?:\n|\Z)|/\*(?:[^*]|\*(?!/))*+\*/)*+")
 _WORD = re.compile(r"[A-Za-z]*")
 
@@ -201,10 +202,9 @@ def _fenced(text: str, fences: int) -> str:
         raise MalformedAnswer("syntax", "a fence that is not closed")
     if not (text.startswith(_FENCE) and text.endswith(_FENCE)):
         raise MalformedAnswer("text_around", "text before or behind the fenced block")
-    language, newline, sql = text[len(_FENCE) : -len(_FENCE)].partition("\n")
-    if not newline or language.strip().lower() not in ("", "sql"):
-        raise MalformedAnswer("syntax", "a fence is ```sql, a line break, the query and ```")
-    return sql
+    if not (opening := _OPENING.match(text)):
+        raise MalformedAnswer("syntax", "the block is no SQL")
+    return text[opening.end() : -len(_FENCE)]
 
 
 def _fault(truth: dict[str, Any], answer: dict[str, Any], ties: list[int] | None) -> str | None:

@@ -37,7 +37,10 @@ class TooMuch(Exception):
 
 @dataclass
 class Table:
-    """`keys` are columns whose values stay in their rows; `foreign` has (columns, parent, its columns)."""
+    """`keys` are the columns of a primary key, or of a unique one of several columns: their values stay in their rows.
+
+    `foreign` has (columns, parent, its columns).
+    """
 
     name: str
     columns: list[tuple[str, str]]  # name, type
@@ -53,16 +56,20 @@ def schema_of(tables: list[Table]) -> list[list]:
 def perturb(engine, run: Run, seed: int) -> None:
     """Give a database other rows under the same schema.
 
-    In each table the values of every column without a key are shuffled among the rows and a quarter of the rows goes;
-    rows whose declared parent went, go too. Odd seeds also move the values of a random half of those columns: numbers by
-    a constant, texts that start with a letter by a suffix, so that equal values stay equal and different ones different.
+    In each table the values of every column that is no key are shuffled among the rows and a quarter of the rows goes;
+    rows whose declared parent went, go too. Odd seeds also move the values of a random half of those columns that are no
+    part of a reference: numbers by a constant, texts that start with a letter by a suffix, so that equal values stay equal
+    and different ones different.
     """
     draw = random.Random(seed)
     tables = engine.tables(run)
     engine.loosen(run, tables)
+    links = [(table.name, *foreign) for table in tables for foreign in table.foreign]
+    referring = {(child, name) for child, columns, _, _ in links for name in columns}
+    referring |= {(parent, name) for _, _, parent, columns in links for name in columns}
     for table in tables:
         free = [column for column in table.columns if column[0] not in table.keys]
-        moved = {name for name, _ in free if draw.random() < 0.5} if seed % 2 else set()
+        moved = {name for name, _ in free if draw.random() < seed % 2 / 2 and (table.name, name) not in referring}
         by, suffix = draw.choice([-20, -5, -2, -1, 1, 2, 5, 20]), draw.choice("aeiou")
         source = f"(SELECT *, row_number() OVER () AS oncurve_n FROM {quoted(table.name)}) AS t"
         joins, values = [], {name: f"k.{quoted(name)}" for name, _ in table.columns}
@@ -79,7 +86,6 @@ def perturb(engine, run: Run, seed: int) -> None:
         ((count,),) = run(f"SELECT count(*) FROM {quoted(table.name)}")
         kept = f"(SELECT t.*, t.oncurve_n AS n, {_rank(f'{seed}/rows')} AS r FROM {source}) AS k"
         engine.replace(run, table, f"SELECT {listed} FROM {kept} {' '.join(joins)} WHERE k.r > {(count + 2) // 4}")
-    links = [(table.name, *foreign) for table in tables for foreign in table.foreign]
     for _ in links:
         for child, columns, parent, parents in links:
             same = " AND ".join(f"p.{quoted(p)} = c.{quoted(c)}" for c, p in zip(columns, parents, strict=True))
@@ -177,7 +183,9 @@ class Sqlite:
         for (name,) in run(names + " ORDER BY name"):
             columns = run("SELECT name, upper(type), pk FROM pragma_table_xinfo(?) WHERE hidden = 0", name)
             unique = run(
-                'SELECT i.name FROM pragma_index_list(?) AS l, pragma_index_info(l.name) AS i WHERE l."unique"', name
+                'SELECT i.name FROM pragma_index_list(?) AS l, pragma_index_info(l.name) AS i WHERE l."unique" '
+                "AND (SELECT count(*) FROM pragma_index_info(l.name)) > 1",
+                name,
             )
             keys = {column for column, _, pk in columns if pk} | {column for (column,) in unique}
             links: dict[int, tuple[str, list, list]] = {}
@@ -310,7 +318,7 @@ class DuckDB:
             "SELECT table_name, constraint_type, constraint_column_names, referenced_table, referenced_column_names "
             "FROM duckdb_constraints() WHERE database_name = current_database() AND schema_name = 'main'"
         ):
-            if kind in ("PRIMARY KEY", "UNIQUE"):
+            if kind == "PRIMARY KEY" or (kind == "UNIQUE" and len(columns) > 1):
                 found[name].keys |= set(columns)
             elif kind == "FOREIGN KEY":
                 found[name].foreign.append((columns, parent, parents))
@@ -423,7 +431,7 @@ class Postgres:
             state = getattr(error, "sqlstate", None) or ""
             if "multiple commands" in str(error):
                 raise Refused("several_statements", "more than one statement") from None
-            if "DECLARE CURSOR" in str(error) or "SELECT INTO" in str(error):
+            if "DECLARE CURSOR" in str(error) or "INTO is not allowed" in str(error):
                 raise Refused("not_select", words(error)) from None
             if state == "42601":
                 raise Refused("syntax", words(error)) from None

@@ -106,7 +106,7 @@ class Server:
         for name, kind, parent, columns, parents in run(CONSTRAINTS):
             if kind == "f":
                 found[name].foreign.append((columns, parent, parents))
-            else:
+            elif kind == "p" or len(columns) > 1:
                 found[name].keys |= set(columns)
         return list(found.values())
 
