@@ -30,7 +30,7 @@ class ChildStopped(Exception):
 
 
 class Child:
-    """Answers one request at a time. Its end, a fault of it, and the end of this process kill its whole tree.
+    """Answers one request at a time. A fault of it, its end, and the end of this process (`start.watch`) end its tree.
 
     `init` is the number of the box's process 1 where the box has one; when that ends, the kernel ends all others.
     """
@@ -39,7 +39,7 @@ class Child:
         self, process: subprocess.Popen, init: int | None, limits: Limits, stamp: str, leftovers: Callable[[], None]
     ):
         self.stamp = stamp
-        self._process, self._root, self._limits = process, init or process.pid, limits
+        self.process, self._root, self._limits = process, init or process.pid, limits
         self._end = time.monotonic() + START_TIMEOUT_S
         self._kill = weakref.finalize(self, _kill, process, init and os.pidfd_open(init), leftovers)
         os.set_blocking(process.stdin.fileno(), False)
@@ -83,7 +83,7 @@ class Child:
             raise ChildStopped("crash", "the child was stopped before")
         begin = time.monotonic()
         end = min(begin + timeout_s, self._end)
-        source, target = self._process.stdout.fileno(), self._process.stdin.fileno()
+        source, target = self.process.stdout.fileno(), self.process.stdin.fileno()
         pipes = select.poll()
         pipes.register(source, select.POLLIN)
         if pipes.poll(0):
@@ -125,7 +125,7 @@ class Child:
 
     def _ended(self, now: float) -> ChildStopped:
         for _ in range(100):  # without collecting it: its number must stay its group's until `_kill`
-            if end := os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG):
+            if end := os.waitid(os.P_PID, self.process.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG):
                 break
             time.sleep(0.01)
         else:
@@ -133,7 +133,7 @@ class Child:
         status, number = end.si_status, end.si_status - 128 if end.si_code == os.CLD_EXITED else end.si_status
         if status == OUT_OF_MEMORY:
             return self._out_of_memory()
-        if number == signal.SIGKILL and self._root != self._process.pid:  # in there, nobody can send it to process 1
+        if number == signal.SIGKILL and self._root != self.process.pid:  # in there, nobody can send it to process 1
             if now < self._end - self._limits.wall_s + self._limits.cpu_s / 2:  # its threads compute at the same time
                 return ChildStopped("memory", "the machine had no memory left for the child")
             return ChildStopped("timeout", f"the child computed for more than {self._limits.cpu_s:g} s")
