@@ -111,6 +111,7 @@ def test_a_child_that_misbehaves_is_stopped_for_a_reason(run, code, reason, word
         ("import time; time.sleep(9)", Limits(wall_s=0.5), "timeout"),
         ("value = 'x' * 2000", Limits(output_bytes=1000), "output"),
         ("x = bytearray(150 << 20)", Limits(memory_bytes=100 << 20), "memory"),
+        ("for i in range(10**6): open(f'/tmp/{i}', 'w').close()", Limits(memory_bytes=50 << 20), "memory"),
         (
             "import os, time\nfor _ in range(3): os.fork()\nx = bytes(60 << 20)\nx = x.replace(b'\\0', b'x')\ntime.sleep(9)",
             Limits(memory_bytes=200 << 20),
@@ -244,9 +245,8 @@ def test_nothing_stays_behind(bubblewrap):
     before = traces()
     escape = "import os, time\nfor _ in range(3):\n os.fork()\n os.setsid() if os.getpid() != 1 else 0\ntime.sleep(60)"
     for code in ("pass", escape, "import os; os._exit(0)", "import ctypes; ctypes.string_at(0)"):
-        with Sandbox().open(box_program(code)) as child:
-            with suppress(ChildStopped):
-                child.ask({}, 0.2)
+        with Sandbox().open(box_program(code)) as child, suppress(ChildStopped):
+            child.ask({}, 0.2)
     with pytest.raises(SandboxError):
         Sandbox().open("1 / 0")
     forgotten = Sandbox().open(FOREVER)

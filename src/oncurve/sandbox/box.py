@@ -28,9 +28,11 @@ class Sandbox:
         self.level = reached()
         below = LEVELS.index(self.level) < LEVELS.index(min_level)
         if below and not allow_unsafe:
+            why = report().missed.get(min_level, "")
             raise SandboxError(
                 f"the isolation reached on this machine is {self.level}, and {min_level} is needed to run code\n"
-                "    install bubblewrap (apt-get install bubblewrap) and see `oncurve sandbox probe`,\n"
+                + (f"    {min_level}: {why}\n" if why else "")
+                + "    install bubblewrap (apt-get install bubblewrap) and see `oncurve sandbox probe`,\n"
                 "    or pass --allow-unsafe, which marks every result"
             )
         self.stamp = f"unsafe:{self.level}" if below else ""
