@@ -6,17 +6,15 @@ with sandbox.open("def answer(request): return {'n': request['n'] + 1}") as chil
 """
 
 from collections.abc import Iterable, Mapping
-from functools import cache
 from pathlib import Path
 
 from oncurve.errors import SandboxError
-from oncurve.sandbox.child import START_TIMEOUT_S, Child, ChildStopped
+from oncurve.sandbox.child import Child, ChildStopped
 from oncurve.sandbox.launch import open_child
 from oncurve.sandbox.limits import Limits
+from oncurve.sandbox.probes import LEVELS, report
 
 __all__ = ["Child", "ChildStopped", "Limits", "Sandbox", "reached"]
-
-LEVELS = ("none", "landlock", "bubblewrap", "vm")
 
 
 class Sandbox:
@@ -30,9 +28,11 @@ class Sandbox:
         self.level = reached()
         below = LEVELS.index(self.level) < LEVELS.index(min_level)
         if below and not allow_unsafe:
+            why = report().missed.get(min_level, "")
             raise SandboxError(
                 f"the isolation reached on this machine is {self.level}, and {min_level} is needed to run code\n"
-                "    install bubblewrap (apt-get install bubblewrap) and see `oncurve sandbox probe`,\n"
+                + (f"    {min_level}: {why}\n" if why else "")
+                + "    install bubblewrap (apt-get install bubblewrap) and see `oncurve sandbox probe`,\n"
                 "    or pass --allow-unsafe, which marks every result"
             )
         self.stamp = f"unsafe:{self.level}" if below else ""
@@ -55,7 +55,7 @@ class Sandbox:
         Raises `SandboxError` where the child does not start: that is never the answer's fault.
         """
         return open_child(
-            self.level,
+            "bubblewrap" if self.level == "vm" else self.level,
             program,
             limits=limits,
             files=files or {},
@@ -65,13 +65,6 @@ class Sandbox:
         )
 
 
-@cache
 def reached() -> str:
-    """The level that this machine reaches, tried once a process."""
-    nothing = {"limits": Limits(), "files": {}, "site_packages": False, "read_only": ()}
-    try:
-        with open_child("bubblewrap", "def answer(request): return {}", **nothing) as child:
-            child.ask({}, START_TIMEOUT_S)
-    except (SandboxError, ChildStopped):
-        return "none"
-    return "bubblewrap"
+    """The level that this machine's sandbox reaches, by its attacks on itself: `none`, `landlock`, `bubblewrap` or `vm`."""
+    return report().level

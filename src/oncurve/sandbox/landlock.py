@@ -10,6 +10,7 @@ import struct
 
 CREATE_RULESET, ADD_RULE, RESTRICT_SELF = 444, 445, 446  # the same number on all machines
 EXECUTE, WRITE_FILE, READ_FILE, READ_DIR, TRUNCATE = 1 << 0, 1 << 1, 1 << 2, 1 << 3, 1 << 14
+FILE_RIGHTS = EXECUTE | READ_FILE | WRITE_FILE | TRUNCATE
 RIGHTS = {1: 13, 2: 14, 3: 15, 4: 15, 5: 16}  # file rights by the kernel's version of Landlock; no more since
 PR_SET_NO_NEW_PRIVS, PR_SET_SECCOMP, SECCOMP_MODE_FILTER = 38, 22, 2
 CAPABILITY_VERSION_3 = 0x20080522
@@ -41,9 +42,8 @@ def enclose(readable: list[str], writable: list[str], devices: list[str], progra
             if not os.path.exists(path):
                 continue
             beneath = os.open(path, os.O_PATH)
-            if not os.path.isdir(path):
-                rights &= EXECUTE | READ_FILE | WRITE_FILE | TRUNCATE
-            call(libc.syscall, ADD_RULE, ruleset, 1, struct.pack("=Qi", rights & everything, beneath), 0)
+            possible = everything if os.path.isdir(path) else everything & FILE_RIGHTS
+            call(libc.syscall, ADD_RULE, ruleset, 1, struct.pack("=Qi", rights & possible, beneath), 0)
             os.close(beneath)
     call(libc.prctl, PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
     call(libc.syscall, RESTRICT_SELF, ruleset, 0)

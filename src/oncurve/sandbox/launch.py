@@ -10,7 +10,6 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from functools import cache
 from pathlib import Path
@@ -52,6 +51,8 @@ def open_child(
     visible = ["/usr", LINKER_CACHE, os.path.realpath(sys.base_prefix), *packages, *map(str, read_only)]
     python = [os.path.realpath(sys.executable), "-s", "-S", "-P", "-B", "-c", _source("start.py")]
     settings = {"walls": [], "path": packages, "program": program, "limits": _rlimits(limits)}
+    if level != "bubblewrap":
+        del settings["limits"]["RLIMIT_NPROC"]  # it would count whatever else this user runs
     settings["wall_s"] = START_TIMEOUT_S + limits.wall_s
     with ExitStack() as kept, ExitStack() as passed:
         errors = passed.enter_context(_memory_file(b""))
@@ -59,7 +60,7 @@ def open_child(
             settings["files"], folder = "/files", "/"
             if os.geteuid() == 0:
                 uid = kept.enter_context(_own_uid())
-                python = ["setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups", "--pdeathsig=KILL", *python]
+                python = ["setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups", *python]
             inside = {f"/files/{name}": passed.enter_context(_memory_file(data)) for name, data in files.items()}
             calls = passed.enter_context(_memory_file(seccomp.program()))
             info, told = map(passed.enter_context, map(os.fdopen, os.pipe(), "rw"))
@@ -73,11 +74,21 @@ def open_child(
                 Path(settings["files"], name).write_bytes(data)
             if level == "landlock":
                 walls = {"readable": [*visible, *SYSTEM], "writable": [folder], "devices": DEVICES}
-                walls["filter_hex"] = seccomp.program(keep_group=True).hex()
+                walls["filter_hex"] = seccomp.program(namespaces=False).hex()
                 settings["walls"] = [(_source("landlock.py"), walls)]
             command, handed = python, []
         try:
-            process = _spawner(os.getpid()).submit(_spawn, command, folder, errors, handed).result()
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                bufsize=0,
+                cwd=folder,
+                env=ENVIRONMENT,
+                pass_fds=[file.fileno() for file in handed],
+                start_new_session=True,
+            )
         except OSError as error:
             raise SandboxError(f"no child can be started in the sandbox: {error}") from None
         init = None
@@ -99,15 +110,18 @@ def _bubblewrap(
     limits: Limits, visible: Iterable[str], files: Mapping[str, IO[bytes]], calls: IO[bytes], told: IO[str]
 ) -> list[str]:
     """What the child sees, and what it shares with others: nothing. There is no `/proc`; Python needs none."""
-    command = [shutil.which("bwrap") or "bwrap", "--as-pid-1", "--die-with-parent", "--new-session"]
+    if not (bwrap := shutil.which("bwrap")):
+        raise SandboxError("bubblewrap is not installed (apt-get install bubblewrap)")
+    command = [bwrap, "--as-pid-1", "--new-session"]
     command += ["--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts", "--unshare-cgroup-try"]
     if os.geteuid() == 0:  # `setpriv` then drops to a user of its own, which a new user namespace has no number for
         command += ["--cap-drop", "ALL", "--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"]
     else:
         command += ["--unshare-user", "--uid", "1000", "--gid", "1000"]
+    command += ["--perms", "1777", "--size", str(limits.scratch_bytes), "--tmpfs", "/tmp", "--chdir", "/tmp"]
     paths = dict.fromkeys(path for path in visible if os.path.exists(path) and not path.startswith("/usr/"))
     parents = {str(parent) for path in [*paths, *DEVICES, "/files/_"] for parent in Path(path).parents} - {"/"}
-    for folder in sorted(parents - {"/usr"}):
+    for folder in sorted(parents - {"/usr", "/tmp"}):
         command += ["--perms", "0755", "--dir", folder]
     for path in SYSTEM:
         if os.path.islink(path):
@@ -120,12 +134,11 @@ def _bubblewrap(
         command += ["--dev-bind", path, path]
     for path, file in files.items():
         command += ["--perms", "0444", "--file", str(file.fileno()), path]
-    command += ["--perms", "1777", "--size", str(limits.scratch_bytes), "--tmpfs", "/tmp", "--chdir", "/tmp"]
     return [*command, "--remount-ro", "/", "--seccomp", str(calls.fileno()), "--info-fd", str(told.fileno())]
 
 
 def _rlimits(limits: Limits) -> dict[str, tuple[int, int]]:
-    own = 2  # the child itself and its watchdog
+    own = 3  # the child itself and its two watching threads
     hard = {
         "RLIMIT_CPU": math.ceil(limits.cpu_s),
         "RLIMIT_AS": limits.memory_bytes,
@@ -136,26 +149,6 @@ def _rlimits(limits: Limits) -> dict[str, tuple[int, int]]:
         "RLIMIT_MEMLOCK": 0,
     }
     return {name: (value, value) for name, value in hard.items()}
-
-
-def _spawn(command: list[str], folder: str, errors: IO[bytes], handed: list[IO]) -> subprocess.Popen:
-    return subprocess.Popen(
-        command,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=errors,
-        bufsize=0,
-        cwd=folder,
-        env=ENVIRONMENT,
-        pass_fds=[file.fileno() for file in handed],
-        start_new_session=True,
-    )
-
-
-@cache
-def _spawner(_process: int) -> ThreadPoolExecutor:
-    """The thread that starts all children of this process: bubblewrap dies with the thread that started it."""
-    return ThreadPoolExecutor(1, "oncurve-sandbox")
 
 
 @contextmanager

@@ -4,10 +4,12 @@ Runs as `python -c`; standard library only, nothing of Oncurve is inside. JSON l
 that comes has the settings and the program's source.
 """
 
+import _thread
 import faulthandler
 import json
 import os
 import resource
+import select
 import signal
 import sys
 from contextlib import suppress
@@ -23,8 +25,21 @@ def main() -> None:
     settings = json.loads(requests.readline())
     for name, limits in settings["limits"].items():
         resource.setrlimit(getattr(resource, name), limits)
-    faulthandler.dump_traceback_later(settings["wall_s"], exit=True, file=nowhere)  # where nobody is left to kill it
+    for source, names in settings["walls"]:
+        exec(compile(source, "walls", "exec"), {"__name__": "walls", **names})  # before there is a second thread
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # of itself, process 1 of a box hears no signal from inside
     alone = os.getpid() == 1
+
+    def watch() -> None:
+        owner = select.poll()
+        owner.register(requests, 0)
+        owner.poll()  # until nobody has the other end: the process that opened this box is no more
+        if not alone:
+            os.killpg(0, signal.SIGKILL)
+        os._exit(1)
+
+    _thread.start_new_thread(watch, ())
+    faulthandler.dump_traceback_later(settings["wall_s"], exit=True, file=nowhere)  # where C code stops all threads
 
     def close_channel() -> None:
         os.close(requests.fileno())
@@ -44,8 +59,6 @@ def main() -> None:
             rest = rest[os.write(replies, rest) :]
 
     sys.path += settings["path"]
-    for source, names in settings["walls"]:
-        exec(compile(source, "walls", "exec"), {"__name__": "walls", **names})
     program = {"__name__": "__main__", "FILES": settings["files"]}
     program |= {"close_channel": close_channel, "kill_others": kill_others}
     exec(compile(settings["program"], "program", "exec"), program)
