@@ -87,7 +87,8 @@ def test_rows_that_rounding_sorts_apart_still_meet():
 
 def test_a_matching_is_one_to_one():
     """1.0 and 1.0000015 are both near 1.0000008, and can't both have it."""
-    assert not same_rows([[1.0], [1.0000015]], [[1.0000008], [1.0000000]])
+    assert not same_rows([[1.0], [1.0000015]], [[1.0000008], [2.0]])
+    assert not same_rows([[1.0, 0], [1.0000015, 0]], [[1.0000008, 0], [1.0000023, 1]])
     assert same_rows([[1.0], [1.0000015]], [[1.0000008], [1.0000008]])
 
 

@@ -23,7 +23,7 @@ from oncurve.types import Rollout, Score, Task
 
 VERIFIER = "sql/1"
 MAX_CHARACTERS = 10_000
-NUM_SEEDS = 8  # of databases that are derived where those given are too few
+NUM_SEEDS = 6  # of databases that are derived where those given are too few
 
 _FENCE = "```"
 _OPENING = re.compile(r"```(?:sql)?\s", re.IGNORECASE)

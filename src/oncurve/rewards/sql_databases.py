@@ -17,7 +17,7 @@ from uuid import uuid4
 
 from oncurve.config.rewards import SqlRules
 from oncurve.errors import BrokenTruth
-from oncurve.rewards.sql_postgres import Server
+from oncurve.rewards.sql_postgres import Server, ServerDatabases
 from oncurve.sandbox.box import Child, ChildStopped, Sandbox
 from oncurve.sandbox.limits import MIB, Limits
 
@@ -142,7 +142,7 @@ class Source:
     Raises `BrokenTruth` where a script or file is none of the engine's, or the schemas differ.
     """
 
-    def __init__(self, rules: SqlRules, place: Files | Server, children: Children):
+    def __init__(self, rules: SqlRules, place: Files | ServerDatabases, children: Children):
         self.engine, self._place, self._children = rules.engine, place, children
         made = [place.create(script, f"options.setup, database {i}") for i, script in enumerate(rules.setup, 1)]
         made += [place.copy(path, f"options.databases, {path}") for path in rules.databases]
@@ -181,12 +181,10 @@ class Databases:
 
     def _built(self, rules: SqlRules) -> Source:
         if rules.engine == "postgres":
-            return Source(rules, self._server(rules.address), self._children)
-        return Source(
-            rules,
-            Files(self._children, rules.engine, Path(self._children.folder, str(next(self._numbers)))),
-            self._children,
-        )
+            place = ServerDatabases(self._server(rules.address))
+        else:
+            place = Files(self._children, rules.engine, Path(self._children.folder, str(next(self._numbers))))
+        return Source(rules, place, self._children)
 
 
 def _difference(first: list, other: list) -> str:

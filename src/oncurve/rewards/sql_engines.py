@@ -170,6 +170,7 @@ class Sqlite:
         try:
             with contextlib.closing(sqlite3.connect(uri, uri=True, isolation_level=None)) as connection:
                 connection.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)
+                connection.executescript("PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF" if not read_only else "")
                 connection.text_factory = lambda data: data.decode("utf-8", "surrogateescape")
                 connection.create_function("md5", 1, lambda text: md5(text.encode()).hexdigest(), deterministic=True)
                 yield run

@@ -35,19 +35,18 @@ WHERE k.contype IN ('p', 'u', 'f') AND c.relnamespace = 'public'::regnamespace""
 
 
 class Server:
-    """The databases of one address. It leaves them and its role when it goes, and takes them with it at exit.
+    """The server at an address, and a role on it that may read. The role goes with this object, and so does what it read.
 
-    Raises `ConfigError` where psycopg is missing or the server does not answer to a superuser.
+    Raises `ConfigError` where psycopg is missing or no server answers to a superuser.
     """
 
     def __init__(self, address: str):
-        name = f"oncurve_{secrets.token_hex(6)}"
-        self.login = {"address": address, "role": name, "password": secrets.token_hex(16)}
-        self._address, self._role, self._numbers, self._databases = address, name, count(), []
+        self.address, self.role, self.numbers = address, f"oncurve_{secrets.token_hex(6)}", count()
+        self.login = {"address": address, "role": self.role, "password": secrets.token_hex(16)}
         try:
             with _connected(address) as run:
-                run(f"CREATE ROLE {name} LOGIN PASSWORD '{self.login['password']}' NOINHERIT")
-                run(f"ALTER ROLE {name} SET temp_file_limit = '256MB'")
+                run(f"CREATE ROLE {self.role} LOGIN PASSWORD '{self.login['password']}' NOINHERIT")
+                run(f"ALTER ROLE {self.role} SET temp_file_limit = '256MB'")
         except ImportError:
             raise ConfigError('engine "postgres" needs psycopg: pip install "oncurve[postgres]"') from None
         except Failed as failed:
@@ -55,7 +54,16 @@ class Server:
                 f"address: {failed}\n    it is the URL of a server for this alone, as a superuser: "
                 "postgresql://postgres@localhost:5432"
             ) from None
-        weakref.finalize(self, _remove, address, name, self._databases)
+        weakref.finalize(self, _remove_role, address, self.role)
+
+
+class ServerDatabases:
+    """Databases of one task on a server; they go with this object."""
+
+    def __init__(self, server: Server):
+        self.login, self._server, self._databases = server.login, server, []
+        self._address, self._role = server.address, server.role
+        weakref.finalize(self, _remove, server.address, self._databases)
 
     def create(self, script: str, where: str) -> tuple[str, list]:
         """A database by a set-up script, and its schema. Raises `BrokenTruth` that names `where`."""
@@ -83,7 +91,7 @@ class Server:
             run("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = %s", query)
 
     def _new(self, template: str) -> str:
-        name = f"{self._role}_{next(self._numbers)}"
+        name = f"{self._role}_{next(self._server.numbers)}"
         self._databases.append(name)
         with _connected(self._address) as run:
             run(f"CREATE DATABASE {name} TEMPLATE {template}")
@@ -148,8 +156,13 @@ def _connected(address: str, database: str | None = None) -> Iterator[Run]:
         raise Failed(words(error)) from None
 
 
-def _remove(address: str, role: str, databases: list[str]) -> None:
+def _remove(address: str, databases: list[str]) -> None:
     with contextlib.suppress(Failed), _connected(address) as run:
         for name in databases:
             run(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
+
+
+def _remove_role(address: str, role: str) -> None:
+    with contextlib.suppress(Failed), _connected(address) as run:
+        _remove(address, [name for (name,) in run("SELECT datname FROM pg_database WHERE datname LIKE %s", f"{role}%")])
         run(f"DROP ROLE {role}")
