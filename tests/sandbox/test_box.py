@@ -315,3 +315,8 @@ def test_below_the_minimum_it_is_refused_or_stamped(monkeypatch):
         assert child.ask({"n": 1}, 10.0) == {"n": 1}
         assert child.stamp == "unsafe:none"
     assert Sandbox(min_level="none").stamp == ""
+    monkeypatch.setenv("ONCURVE_MIN_ISOLATION", "none")
+    assert Sandbox().stamp == ""
+    monkeypatch.setenv("ONCURVE_MIN_ISOLATION", "docker")
+    with pytest.raises(SandboxError, match="'docker'; it is one of none, landlock, bubblewrap, vm"):
+        Sandbox()

@@ -73,7 +73,7 @@ def test_the_level_is_what_the_attacks_prove(monkeypatch, missing):
 def test_a_disposable_machine_is_declared_and_then_looked_at(monkeypatch):
     monkeypatch.setattr(probes, "attack", lambda level: (Probe("fill_disk", "", "blocked", ""),))
     assert report.__wrapped__().level == "bubblewrap"
-    monkeypatch.setenv("ONCURVE_ISOLATION", "vm")
+    monkeypatch.setenv("ONCURVE_DISPOSABLE_VM", "1")
     monkeypatch.setattr(probes, "_hypervisor", lambda: True)
     assert report.__wrapped__().level == "vm"
     monkeypatch.setattr(probes, "_hypervisor", lambda: False)
