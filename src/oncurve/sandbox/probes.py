@@ -26,7 +26,7 @@ LEVELS = ("none", "landlock", "bubblewrap", "vm")
 LIMITS = Limits(wall_s=20.0, memory_bytes=128 * MIB, output_bytes=MIB, scratch_bytes=4 * MIB, processes=8)
 ATTACK_TIMEOUT_S = 15.0  # for a machine that is busy; all attacks together take half a second
 DEADLINE_S = 0.1  # the deadline that an attack tries to outlive
-DECLARED = "ONCURVE_ISOLATION"  # =vm says that the whole machine is disposable
+DECLARED = "ONCURVE_DISPOSABLE_VM"  # =1 says that the whole machine may be lost
 NOT_OF_LANDLOCK = {"signal_others", "fork_bomb", "fill_disk"}  # reported, not required
 
 
@@ -70,9 +70,9 @@ def report() -> Report:
 
 
 def _why_no_vm() -> str:
-    if os.environ.get(DECLARED) != "vm":
-        return f"not declared: {DECLARED}=vm says that this machine is a disposable virtual one"
-    return "" if _hypervisor() else f"{DECLARED}=vm, but the processor does not say that a hypervisor is there"
+    if os.environ.get(DECLARED) != "1":
+        return f"not declared: {DECLARED}=1 says that this is a virtual machine which may be lost"
+    return "" if _hypervisor() else f"{DECLARED}=1, but the processor does not say that a hypervisor is there"
 
 
 def _hypervisor() -> bool:
