@@ -481,6 +481,36 @@ OTHERS = (
     "'\ud800'",
     "\0",
 )
+HOSTILE = [
+    "SELECT 9e999, -9e999, 1e-400",
+    "SELECT CAST(x'ff' AS TEXT), x'00ff'",
+    "SELECT " + "[" * 300 + "1" + "]" * 300,
+    "SELECT 'infinity'::DOUBLE, 'nan'::DOUBLE, DATE 'infinity', INTERVAL 1 YEAR, 170141183460469231731687303715884105727",
+    "SELECT TIMESTAMP '290000-01-01', [1, NULL], {'a': [1.5]}, MAP {'k': 1}, 'x'::BLOB, gen_random_uuid()",
+    "SELECT ?",
+    "SELECT $1, :name, @name",
+    "SELECT * FROM request",
+    "SELECT " + ", ".join(["1"] * 3000),
+    "SELECT " + "NOT " * 2400 + "1",
+    "SELECT " + "-" * 9000 + "1",
+    "SELECT '" + "x" * 9000,
+    "SELECT * FROM " + "(SELECT * FROM " * 500 + "cats" + ")" * 500,
+    "WITH " + ", ".join(f"a{i} AS (SELECT 1)" for i in range(400)) + " SELECT 1",
+    "WITH a AS (SELECT 1), b AS (SELECT * FROM a, a AS x) SELECT * FROM b",
+    "/*" * 4000 + " SELECT 1",
+    "SELECT 1 /*",
+    "(" * 9000,
+]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("text", HOSTILE, ids=lambda text: text[:24])
+def test_hostile_queries_are_verdicts(grade, engine, text):
+    score = grade(text, engine=engine)
+    assert (score.status in ("scored", "invalid"), score.value) == (True, 0.0), score.evidence
+    assert grade(TRUTH, engine=engine).correct
+
+
 WORDS = st.sampled_from((*KEYWORDS, *OTHERS, *"*(),;'\"\n", "--", "/*", "*/", "```"))
 
 

@@ -131,7 +131,8 @@ class Verifier:
         except MalformedAnswer:
             return
         given = results[0]["rows"]
-        useful = [pair for pair in zip(derived, found, strict=True) if _says_something(pair[1])]
+        ran = [pair for pair in zip(derived, found, strict=True) if "rows" in pair[1]]
+        useful = [pair for pair in ran if _says_something(pair[1])] or ran
         useful.sort(key=lambda pair: (same_rows(pair[1]["rows"], given), -len(pair[1]["rows"])))
         num_other = sum(not same_rows(result["rows"], given) for _, result in useful)
         for path, result in [*useful[:1], *useful[max(1, num_other - 1) :][: len(results) == 1]]:
@@ -158,7 +159,7 @@ class Verifier:
 
 def _says_something(result: dict[str, Any]) -> bool:
     """Not on nothing but NULLs: there an aggregate of no row, and no row, are the same thing to most people."""
-    return any(value is not None for row in result.get("rows", ()) for value in row)
+    return any(value is not None for row in result["rows"] for value in row)
 
 
 def _tied(rows: list[list], longer: list[list] | None, keys: tuple[int, ...]) -> list[int]:

@@ -9,11 +9,14 @@ import re
 import sqlite3
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from decimal import Decimal
 from hashlib import md5
 from typing import Any
 
 MAX_ROWS = 100_000
 MAX_BYTES = 16 << 20
+MAX_DEPTH = 32  # of lists in lists
+MAX_DIGITS = 300  # of a decimal that is read as a number
 MAX_SHUFFLED = 40  # columns of a table; SQLite joins 64 tables at most
 
 Run = Callable[..., list[tuple]]  # runs one statement with its parameters
@@ -118,20 +121,25 @@ def fetched(names: list[str], batches: Iterator[list[tuple]]) -> dict[str, Any]:
     return {"width": len(names), "rows": rows}
 
 
-def cell(value: Any) -> Any:
-    """None, bool, int, float and str as they are, a decimal as a number, all else as `{type: text}`."""
+def cell(value: Any, depth: int = 0) -> Any:
+    """None, bool, int, float and str as they are, a decimal as a number, all else as `{type: …}`.
+
+    Raises `TooMuch` for a value that is too long, or nested too deep.
+    """
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     if isinstance(value, (bytes, memoryview)):
         if len(value) > MAX_BYTES:
             raise TooMuch(f"a value of more than {MAX_BYTES >> 20} MiB")
         return {"bytes": bytes(value).hex()}
-    if type(value).__name__ == "Decimal":
+    if isinstance(value, Decimal) and not (value.is_finite() and value.adjusted() > MAX_DIGITS):
         return int(value) if value.is_finite() and value == value.to_integral_value() else float(value)
+    if depth == MAX_DEPTH:
+        raise TooMuch(f"a value nested deeper than {MAX_DEPTH}")
     if isinstance(value, (list, tuple)):
-        return {"list": [cell(item) for item in value]}
+        return {"list": [cell(item, depth + 1) for item in value]}
     if isinstance(value, dict):
-        return {"struct": [[cell(key), cell(item)] for key, item in value.items()]}
+        return {"struct": [[cell(key, depth + 1), cell(item, depth + 1)] for key, item in value.items()]}
     return {type(value).__name__: str(value)}
 
 
@@ -276,7 +284,7 @@ class DuckDB:
         if DuckDB.connection is None:
             single = {"threads": 1} | ({"async_threads": 0} if int(duckdb.__version__.split(".")[0]) >= 2 else {})
             extensions = dict.fromkeys(("autoinstall_known_extensions", "autoload_known_extensions"), False)
-            limits = {"memory_limit": "256MB", "allow_community_extensions": False}
+            limits = {"memory_limit": "256MB", "allow_community_extensions": False, "python_enable_replacements": False}
             DuckDB.connection = duckdb.connect(":memory:", config=single | extensions | limits)
 
     @staticmethod
