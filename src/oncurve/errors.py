@@ -27,3 +27,7 @@ class MixedGroupError(OncurveError, ValueError):
 
 class BrokenTruth(OncurveError, ValueError):
     """A task whose truth can't be right: it does not parse, or does not do what a right answer must."""
+
+
+class SandboxError(OncurveError, RuntimeError):
+    """Code that would run with less isolation than asked for, or a sandbox that can't start a child."""

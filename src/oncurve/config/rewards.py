@@ -158,8 +158,25 @@ class SqlRules(KindRules):
     """1 where the query gives the truth's rows on every database."""
 
     type: Literal["sql"]
+    floor: Annotated[float, Field(le=0)] = 0.0  # a wrong query gets 0
     engine: Literal["sqlite", "duckdb", "postgres"] = "sqlite"
+    setup: Texts = ()  # scripts, one a database, all with the same schema
+    databases: Texts = ()  # or files, relative to the working directory
+    address: str | None = None  # of a PostgreSQL server for this alone: postgresql://SUPERUSER@HOST
     timeout_s: PositiveFloat = 2.0  # of one answer
+
+    @model_validator(mode="after")
+    def _databases_of_one_kind(self) -> Self:
+        if self.setup and self.databases:
+            raise ValueError("setup and databases are both set; give scripts or files")
+        if self.engine == "postgres" and self.databases:
+            raise ValueError('engine "postgres" has no database files; give setup')
+        if (self.engine == "postgres") != (self.address is not None):
+            raise ValueError(
+                f'engine "{self.engine}" and address {self.address!r} don\'t go together; address is the URL of a '
+                'PostgreSQL server, and engine "postgres" needs it'
+            )
+        return self
 
 
 class EvidenceRules(KindRules):
