@@ -299,5 +299,5 @@ def answer(request: dict) -> dict:
         except MemoryError:
             errors.add("out of memory")
         except OSError as error:
-            errors.add(str(error.strerror or error).lower())
+            errors.add(errno.errorcode.get(error.errno, str(error)))
     return {"worked": worked, "errors": sorted(errors)}
