@@ -15,7 +15,7 @@ from oncurve.rewards.code_inputs import drawn
 from oncurve.sandbox.box import Sandbox
 from oncurve.truths import CodeTest, CodeTruth
 
-NUM_DRAWN = 16
+NUM_DRAWN = 32
 TIMEOUT_S = 20.0
 CASES: dict[str, dict[str, Any]] = {
     "HumanEval/2": {"tolerance": 1e-6},  # abs(result - expected) < 1e-6
@@ -27,7 +27,7 @@ CASES: dict[str, dict[str, Any]] = {
 }
 """The problems whose check asks for something else than one result: a tolerance, or a property of what is returned."""
 
-RECORDER = '''
+RECORDER = """
 def record_calls():
     import copy, random
 
@@ -48,7 +48,7 @@ def record_calls():
 
     check(candidate)
     return calls
-'''
+"""
 
 
 def truth_of(problem: Mapping[str, str], sandbox: Sandbox) -> CodeTruth:
@@ -64,7 +64,7 @@ def truth_of(problem: Mapping[str, str], sandbox: Sandbox) -> CodeTruth:
     tests: dict[str, CodeTest] = {}
     for args, kwargs, result in recorded.value:
         tests.setdefault(repr((args, kwargs)), {"args": args, "kwargs": kwargs, "result": result})
-    more = list(islice(drawn([test["args"] for test in tests.values()], problem["task_id"]), 3 * NUM_DRAWN))
+    more = list(islice(drawn([test["args"] for test in tests.values()], problem["task_id"]), 2 * NUM_DRAWN))
     kept = [
         {"args": args, "kwargs": {}, "result": outcome.value}
         for args, outcome in zip(more, _run(sandbox, solution, name, more), strict=True)
