@@ -7,9 +7,10 @@ MIB = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """`wall_s` is the child's whole life, `cpu_s` and `memory_bytes` (address space) hold for each of its processes.
+    """`wall_s` is the child's whole life once it has started; `cpu_s` holds for each of its processes.
 
-    `output_bytes` is the longest reply, `scratch_bytes` all that lies in `/tmp`. `processes` counts the child itself.
+    `memory_bytes` is the address space of each process, and what all of them hold together. `output_bytes` is the
+    longest reply, `scratch_bytes` what fits into `/tmp`, `processes` the processes and threads beside the child itself.
     """
 
     wall_s: float = 30.0

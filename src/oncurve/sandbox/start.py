@@ -1,13 +1,18 @@
-"""What runs first inside the box: gives up what is left of its rights, loads the program, and serves its `answer`.
+"""What runs first inside the box: limits itself, loads the program, and serves its `answer`.
 
 Runs as `python -c`; standard library only, nothing of Oncurve is inside. JSON lines come in and go out; the first one
-has the settings and the program's source.
+that comes has the settings and the program's source.
 """
 
+import _thread
+import faulthandler
 import json
 import os
 import resource
+import select
+import signal
 import sys
+from contextlib import suppress
 
 OUT_OF_MEMORY = 77  # the exit status that says so
 
@@ -18,16 +23,34 @@ def main() -> None:
     os.dup2(nowhere, 0)
     os.dup2(nowhere, 1)
     settings = json.loads(requests.readline())
-    if uid := settings["uid"]:
-        os.setgroups([])
-        os.setresgid(uid, uid, uid)
-        os.setresuid(uid, uid, uid)
     for name, limits in settings["limits"].items():
         resource.setrlimit(getattr(resource, name), limits)
+    for source, names in settings["walls"]:
+        exec(compile(source, "walls", "exec"), {"__name__": "walls", **names})  # before there is a second thread
+    alone = os.getpid() == 1
+
+    def watch() -> None:
+        owner = select.poll()
+        owner.register(requests, 0)
+        owner.poll()  # until nobody has the other end: the process that opened this box is no more
+        if not alone:
+            os.killpg(0, signal.SIGKILL)
+        os._exit(1)
+
+    _thread.start_new_thread(watch, ())
+    faulthandler.dump_traceback_later(settings["wall_s"], exit=True, file=nowhere)  # where C code stops all threads
 
     def close_channel() -> None:
         os.close(requests.fileno())
         os.close(replies)
+
+    def kill_others() -> None:
+        if alone:
+            with suppress(ProcessLookupError):
+                os.kill(-1, signal.SIGKILL)  # whatever group or session they went to
+        with suppress(ChildProcessError):
+            while os.waitpid(-1, 0 if alone else os.WNOHANG)[0]:
+                pass
 
     def say(reply: dict) -> None:
         rest = memoryview(json.dumps(reply).encode() + b"\n")
@@ -35,10 +58,10 @@ def main() -> None:
             rest = rest[os.write(replies, rest) :]
 
     sys.path += settings["path"]
-    program = {"__name__": "__main__", "FILES": settings["files"], "close_channel": close_channel}
-    exec(compile(settings["program"], "program.py", "exec"), program)
+    program = {"__name__": "__main__", "FILES": settings["files"]}
+    program |= {"close_channel": close_channel, "kill_others": kill_others}
+    exec(compile(settings["program"], "program", "exec"), program)
     os.dup2(nowhere, 2)
-    os.close(nowhere)
     say({"ready": True})
     for line in requests:
         say(program["answer"](json.loads(line)))
