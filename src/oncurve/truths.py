@@ -227,7 +227,7 @@ def parse_truth(kind: str, value: Any) -> Truth:
     forms = FORMS[kind]
     form = next((form for form in forms if _keys(form) & _given(value)), forms[0])
     try:
-        return TypeAdapter(form).validate_json(json.dumps(value))  # strict, and yet an object makes a dataclass
+        return TypeAdapter(form).validate_json(json.dumps(value))
     except ValidationError as error:
         faults = error.errors(include_url=False)
         raise ValueError("; ".join(_words(fault) for fault in faults)) from None

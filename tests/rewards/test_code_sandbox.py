@@ -1,6 +1,7 @@
 """The code verifier on answers that run: right, wrong, and every known way to win without doing the task."""
 
 import os
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -10,11 +11,14 @@ from oncurve.config.rewards import CodeRules
 from oncurve.errors import BrokenTruth
 from oncurve.rewards.code import Verifier
 from oncurve.rewards.grader import LocalGrader
-from oncurve.sandbox.box import Sandbox, reached
+from oncurve.sandbox.box import Sandbox
 from oncurve.truths import parse_truth
 from oncurve.types import Rollout, Task
 
-pytestmark = pytest.mark.skipif(reached() != "bubblewrap", reason="bubblewrap is not installed or can't start here")
+pytestmark = pytest.mark.skipif(
+    not shutil.which("bwrap") and not os.environ.get("CI"),
+    reason="bubblewrap is not installed (apt-get install bubblewrap)",
+)
 
 TESTS = [
     {"args": [2, 3], "kwargs": {}, "result": 5},
@@ -249,7 +253,8 @@ HOSTILE = {
     "ignore SIGTERM": EVERY + "import signal\n    signal.signal(signal.SIGTERM, signal.SIG_IGN)\n    while True: pass",
     "leave the session": EVERY
     + "import os, time\n    if not os.fork():\n        os.setsid()\n        time.sleep(99)\n    time.sleep(99)",
-    "kill the parent": EVERY + "import os, signal\n    os.kill(os.getppid(), signal.SIGKILL)\n    return a + b",
+    "kill the parent": EVERY
+    + "import os, signal\n    os.kill(os.getppid(), signal.SIGKILL)\n    os.kill(-1, signal.SIGKILL)",
     "crash": EVERY + "import ctypes\n    return ctypes.string_at(0)",
     "deep": EVERY + "import sys\n    sys.setrecursionlimit(10 ** 9)\n    return add(a, b)",
 }

@@ -1,6 +1,8 @@
 """HumanEval as tests of results: canonical and other right solutions pass, broken ones fail."""
 
 import json
+import os
+import shutil
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -10,10 +12,13 @@ from oncurve.config.rewards import CodeRules
 from oncurve.errors import BrokenTruth
 from oncurve.rewards.code import Verifier
 from oncurve.rewards.humaneval import truth_of
-from oncurve.sandbox.box import Sandbox, reached
+from oncurve.sandbox.box import Sandbox
 from oncurve.types import Rollout, Task
 
-pytestmark = pytest.mark.skipif(reached() != "bubblewrap", reason="bubblewrap is not installed or can't start here")
+pytestmark = pytest.mark.skipif(
+    not shutil.which("bwrap") and not os.environ.get("CI"),
+    reason="bubblewrap is not installed (apt-get install bubblewrap)",
+)
 
 FOLDER = Path(__file__).parents[1] / "reference/humaneval"
 PROBLEMS = {

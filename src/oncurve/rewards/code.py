@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from oncurve.config.rewards import CodeRules
-from oncurve.errors import BrokenTruth
+from oncurve.errors import BrokenTruth, SandboxError
 from oncurve.parsing import MalformedAnswer, not_empty
 from oncurve.rewards.code_inputs import drawn
 from oncurve.rewards.scores import invalid
@@ -84,7 +84,11 @@ class Verifier:
 
     def grade(self, task: Task, answer: Rollout, rules: CodeRules) -> Score:
         """Score one answer: 1 where every test passes, or the share of those that do where `rules.partial`."""
-        truth, tests = task.truth, self._tests_of(task.truth, rules)
+        truth = task.truth
+        try:
+            tests = self._tests_of(truth, rules)
+        except BrokenTruth as fault:
+            raise RuntimeError(f"a reference that passed its check: {fault}") from fault
         try:
             source = source_of(answer.text, rules.fence)
             outcomes = run(self._sandbox, source, truth.entry_point, tests, rules.timeout_s)
@@ -203,7 +207,7 @@ def run(
                     return outcomes
                 try:
                     if child is None:
-                        child = sandbox.open(_program(), limits=Limits(wall_s=timeout_s + 1, cpu_s=timeout_s + 1))
+                        child = _opened(sandbox, timeout_s)
                         end = end or time.monotonic() + timeout_s
                         _read(child.ask(first, end - time.monotonic()))
                     reply = child.ask(requests[i], (end - time.monotonic()) / (len(waiting) - place))
@@ -221,6 +225,13 @@ def run(
     finally:
         if child is not None:
             child.close()
+
+
+def _opened(sandbox: Sandbox, timeout_s: float) -> Child:
+    try:
+        return sandbox.open(_program(), limits=Limits(wall_s=timeout_s + 1, cpu_s=timeout_s + 1))
+    except SandboxError as error:
+        raise RuntimeError(str(error)) from error  # the machine's fault at this moment: tried again, and no reason to stop
 
 
 def _request(test: Mapping[str, Any]) -> dict[str, Any]:

@@ -184,8 +184,7 @@ def one_line(work, *given):
     process, reading = fork(tell, nowhere, nowhere)
     os.close(nowhere)
     written = read(reading, until=b"\n")
-    kill(process)
-    status = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
+    status = end(process)
     if not written:
         return {"outcome": "missing", "words": f"the process ended with status {status} and no result"}
     text = written.decode("ascii", "replace")
@@ -206,10 +205,7 @@ def program(stdin):
     process, reading = fork(runs, given, None)
     os.close(given)
     written = read(reading)
-    if len(written) > MAX_RESULT:
-        kill(process)
-    status = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
-    kill(process)
+    status = end(process, wait=len(written) <= MAX_RESULT)
     if len(written) > MAX_RESULT:
         return {"outcome": "output", "words": f"more than {MAX_RESULT} bytes of output"}
     return {"outcome": "exited", "status": status, "stdout": written.decode("utf-8", "replace")}
@@ -248,10 +244,15 @@ def read(reading, until=None):
     return written
 
 
-def kill(process):
-    """The process and all that it started, but for what left its group: that ends with the box."""
+def end(process, wait=False):
+    """The exit status of a process that is killed, or has ended by itself where we `wait`; all that it started goes too."""
+    if not wait:
+        os.killpg(process, signal.SIGKILL)
+    status = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
     with suppress(ProcessLookupError):
         os.killpg(process, signal.SIGKILL)
+    kill_others()  # noqa: F821  given by oncurve.sandbox, like close_channel
+    return status
 
 
 def left_behind():
