@@ -10,7 +10,7 @@ import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property, lru_cache
+from functools import cache, lru_cache
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -48,16 +48,14 @@ TIMEOUT = Outcome("timeout", words="was stopped at the time limit")
 
 
 class Verifier:
+    """Grades code; safe to use from threads. Raises `SandboxError` where no box can be had, unless `allow_unsafe`."""
+
     version = VERIFIER
     num_threads = os.cpu_count() or 1
 
     def __init__(self, *, allow_unsafe: bool = False):
-        self._allow_unsafe = allow_unsafe
+        self._sandbox = Sandbox(allow_unsafe=allow_unsafe)
         self._tests = lru_cache(4096)(self._make_tests)
-
-    @cached_property
-    def _sandbox(self) -> Sandbox:
-        return Sandbox(allow_unsafe=self._allow_unsafe)
 
     def check(self, task: Task, rules: CodeRules) -> None:
         """Raises `BrokenTruth` where the reference raises, is too slow or gives two results for one input, and where
@@ -165,8 +163,10 @@ def source_of(text: str, fence: str) -> str:
     inner = not_empty(text)
     if len(inner) > MAX_SOURCE_CHARACTERS:
         raise MalformedAnswer("too_long", f"more than {MAX_SOURCE_CHARACTERS} characters of code")
-    if any("\ud800" <= letter <= "\udfff" for letter in inner):
-        raise MalformedAnswer("encoding", "half a surrogate pair")
+    try:
+        inner.encode()
+    except UnicodeEncodeError:
+        raise MalformedAnswer("encoding", "half a surrogate pair") from None
     rows = inner.split("\n")
     fences = [i for i, row in enumerate(rows) if row.lstrip().startswith(FENCE)]
     if not fences:
@@ -231,7 +231,9 @@ def _opened(sandbox: Sandbox, timeout_s: float) -> Child:
     try:
         return sandbox.open(_program(), limits=Limits(wall_s=timeout_s + 1, cpu_s=timeout_s + 1))
     except SandboxError as error:
-        raise RuntimeError(str(error)) from error  # the machine's fault at this moment: tried again, and no reason to stop
+        raise RuntimeError(
+            str(error)
+        ) from error  # the machine's fault at this moment: tried again, and no reason to stop
 
 
 def _request(test: Mapping[str, Any]) -> dict[str, Any]:
