@@ -274,6 +274,7 @@ HOSTILE = {
     "ignore SIGTERM": EVERY + "import signal\n    signal.signal(signal.SIGTERM, signal.SIG_IGN)\n    while True: pass",
     "leave the session": EVERY
     + "import os, time\n    if not os.fork():\n        os.setsid()\n        time.sleep(99)\n    time.sleep(99)",
+    "leave the group": EVERY + "import os\n    os.setpgid(0, os.getpgid(os.getppid()))\n    while True: pass",
     "kill the parent": EVERY
     + "import os, signal\n    os.kill(os.getppid(), signal.SIGKILL)\n    os.kill(-1, signal.SIGKILL)",
     "crash": EVERY + "import ctypes\n    return ctypes.string_at(0)",

@@ -247,7 +247,7 @@ def read(reading, until=None):
 def end(process, wait=False):
     """The exit status of a process that is killed, or has ended by itself where we `wait`; all that it started goes too."""
     if not wait:
-        os.killpg(process, signal.SIGKILL)
+        os.kill(process, signal.SIGKILL)
     status = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
     with suppress(ProcessLookupError):
         os.killpg(process, signal.SIGKILL)
