@@ -10,10 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from oncurve.config.rewards import CodeRules
-from oncurve.errors import BrokenTruth
+from oncurve.errors import BrokenTruth, SandboxError
 from oncurve.rewards.code import Verifier
 from oncurve.rewards.grader import LocalGrader
-from oncurve.sandbox.box import Sandbox
 from oncurve.truths import parse_truth
 from oncurve.types import Rollout, Task
 
@@ -396,7 +395,10 @@ def test_the_grader_grades_several_at_once():
 
 def test_isolation_that_was_not_reached_stands_in_the_score(monkeypatch):
     monkeypatch.setattr("oncurve.sandbox.box.reached", lambda: "none")
+    with pytest.raises(SandboxError, match="bubblewrap"):
+        Verifier()
     unsafe = Verifier(allow_unsafe=True)
-    task = Task("t", "code", (), parse_truth("code", ADD))
-    assert unsafe.grade(task, rollout(""), CodeRules(type="code")).verifier == "code/1 unsafe:none"
-    assert Sandbox(allow_unsafe=True).level == "none"
+    task, rules = Task("t", "code", (), parse_truth("code", ADD)), CodeRules(type="code")
+    scores = [unsafe.grade(task, rollout(text), rules) for text in (RIGHT, "def add(a, b): return a", "")]
+    assert [score.correct for score in scores] == [True, False, False]
+    assert {score.verifier for score in scores} == {"code/1 unsafe:none"}

@@ -23,7 +23,6 @@ import os
 import signal
 import sys
 from _json import encode_basestring_ascii as quoted
-from contextlib import suppress
 from types import ModuleType
 
 MAX_DEPTH = 64
@@ -212,7 +211,7 @@ def program(stdin):
 
 
 def fork(work, stdin, stdout):
-    """Run `work` in a process group of its own, and the pipe's end to read from.
+    """Run `work` in a process of its own: its number, and the pipe's end to read from.
 
     Its descriptors are 0 to 2, and the pipe: number 3, or standard output where `stdout` is None.
     """
@@ -221,7 +220,6 @@ def fork(work, stdin, stdout):
         os.close(writing)
         return process, reading
     try:
-        os.setpgid(0, 0)
         close_channel()  # noqa: F821  given by oncurve.sandbox
         os.dup2(stdin, 0)
         os.dup2(writing if stdout is None else stdout, 1)
@@ -245,12 +243,10 @@ def read(reading, until=None):
 
 
 def end(process, wait=False):
-    """The exit status of a process that is killed, or has ended by itself where we `wait`; all that it started goes too."""
+    """The exit status of a process, which is killed unless we `wait` for its own end. All that it started goes too."""
     if not wait:
         os.kill(process, signal.SIGKILL)
     status = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
-    with suppress(ProcessLookupError):
-        os.killpg(process, signal.SIGKILL)
     kill_others()  # noqa: F821  given by oncurve.sandbox, like close_channel
     return status
 
