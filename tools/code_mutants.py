@@ -15,6 +15,7 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 from oncurve.config.rewards import CodeRules
@@ -23,7 +24,7 @@ from oncurve.rewards.humaneval import truth_of
 from oncurve.sandbox.box import Sandbox
 from oncurve.types import Rollout, Task
 
-RULES = CodeRules(type="code", timeout_s=2.0)
+RULES = CodeRules(type="code", timeout_s=6.0)
 COMPARISONS = {
     ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
     ast.In: ast.NotIn, ast.NotIn: ast.In,
@@ -110,7 +111,8 @@ def main() -> None:
             for task, source, problem in zip(tasks, sources, problems, strict=True)
             for change, text in mutants(source, problem["entry_point"])
         ]
-        passed = list(threads.map(lambda each: grade(each[0], each[2]), broken))
+        few = {task.id: replace(task, truth=replace(task.truth, tests=task.truth.tests[:4])) for task in tasks}
+        passed = list(threads.map(lambda each: grade(few[each[0].id], each[2]) and grade(each[0], each[2]), broken))
     survivors = [
         {"task": task.id, "change": change, "verdict": said.get((task.id, change), "")}
         for (task, change, _), right in zip(broken, passed, strict=True)

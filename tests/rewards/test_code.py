@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from oncurve.parsing import MalformedAnswer
 from oncurve.rewards.code import MAX_SOURCE_CHARACTERS, lines, same, source_of
-from oncurve.rewards.code_inputs import drawn
+from oncurve.rewards.code_inputs import drawn, spread
 from oncurve.truths import parse_truth, truth_json
 
 CODE = "def f(x):\n    return x\n"
@@ -228,3 +228,9 @@ def test_a_list_that_is_the_only_argument_may_be_cut_to_the_shortest():
     lengths = {len(numbers) for (numbers,) in drawn([[[3, 1]], [[4, 1, 5, 9, 2]]], "s")}
     assert lengths == {2, 3, 4, 5}
     assert {len(numbers) for numbers, _ in drawn([[[3, 1], 1], [[4, 1, 5, 9, 2], 2]], "s")} == {2, 5}
+
+
+def test_rare_results_are_chosen_first():
+    tests = [{"args": [n], "result": n % 10 == 0} for n in range(1, 31)]
+    assert [test["args"][0] for test in spread(tests, 7)] == [1, 10, 2, 20, 3, 30, 4]
+    assert sorted(test["args"][0] for test in spread(tests, 99)) == list(range(1, 31))

@@ -35,9 +35,7 @@ BROKEN = {  # problem: what is replaced in its canonical solution, by what
     "32": ("1e-10", "1e-1"),
     "47": ("/ 2.0", "// 2"),
     "56": ("depth < 0", "depth < -1"),
-    "87": ("key=lambda x: x[1], reverse=True", "key=lambda x: x[1]"),
     "99": ("res = ceil(num)", "res = floor(num)"),
-    "107": ("range(1, n+1)", "range(1, n)"),
     "111": ("t=list1.count(i)\n    if", "t=1\n    if"),
     "112": ("s[::-1] == s", "s[::-1] != s"),
 }
@@ -85,7 +83,7 @@ def test_what_was_recorded(tasks):
     """The first assertions of three problems; a tuple is a list in JSON, and a dict with an int as key is not in it."""
     assert tasks["8"].truth.tests[0] == {"args": [[]], "kwargs": {}, "result": [0, 1]}
     assert tasks["12"].truth.tests[0] == {"args": [[]], "kwargs": {}, "result": None}
-    assert tasks["107"].truth.tests[0] == {"args": [123], "kwargs": {}, "result": [8, 13]}
+    assert tasks["112"].truth.tests[0] == {"args": ["abcde", "ae"], "kwargs": {}, "result": ["bcd", False]}
     assert {"args": [{"p": "pineapple", "5": "banana"}]} not in [test["args"] for test in tasks["95"].truth.tests]
     assert all(isinstance(key, str) for test in tasks["95"].truth.tests for key in test["args"][0])
     assert tasks["2"].truth.tolerance == 1e-6

@@ -18,7 +18,7 @@ from typing import Any
 from oncurve.config.rewards import CodeRules
 from oncurve.errors import BrokenTruth, SandboxError
 from oncurve.parsing import MalformedAnswer, not_empty
-from oncurve.rewards.code_inputs import drawn
+from oncurve.rewards.code_inputs import drawn, spread
 from oncurve.rewards.scores import invalid
 from oncurve.sandbox.box import Child, ChildStopped, Sandbox
 from oncurve.sandbox.limits import Limits
@@ -137,14 +137,14 @@ class Verifier:
             if outcome.name != "returned":
                 raise BrokenTruth(f"the reference fails: {_call(truth, {'args': args})} {outcome.words}")
             tests.append({"args": args, "result": outcome.value})
-        more = list(islice(drawn(given, truth_text), 3 * NUM_DRAWN))
+        more = list(islice(drawn(given, truth_text), 4 * NUM_DRAWN))
         results = self._results(truth, more, timeout_s / 2)  # a right answer may be slower
         kept = [
             {"args": args, "result": outcome.value}
             for args, outcome in zip(more, results, strict=True)
             if outcome.name == "returned"
         ]
-        return tests + kept[:NUM_DRAWN]
+        return tests + spread(kept, NUM_DRAWN)
 
     def _results(self, truth: CodeTruth, inputs: Sequence[list[Any]], timeout_s: float) -> list[Outcome]:
         try:

@@ -7,7 +7,7 @@ Many are given values once more, or their neighbours, since that is where functi
 
 import math
 import random
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -40,6 +40,17 @@ def drawn(inputs: Sequence[list[Any]], seed: str) -> Iterator[list[Any]]:
         if repr(args) not in seen:
             seen.add(repr(args))
             yield args
+
+
+def spread(tests: Sequence[dict[str, Any]], count: int) -> list[dict[str, Any]]:
+    """`count` of the tests, with as many different results as there are: in turn one of each."""
+    before: Counter[str] = Counter()
+    turns = []
+    for test in tests:
+        result = repr(test["result"])
+        turns.append(before[result])
+        before[result] += 1
+    return [tests[i] for i in sorted(range(len(tests)), key=turns.__getitem__)[:count]]
 
 
 def _collect(value: Any, place: Place, places: dict[Place, list[Any]]) -> None:

@@ -11,11 +11,11 @@ from typing import Any
 from oncurve.errors import BrokenTruth
 from oncurve.parsing import MalformedAnswer
 from oncurve.rewards.code import Outcome, run
-from oncurve.rewards.code_inputs import drawn
+from oncurve.rewards.code_inputs import drawn, spread
 from oncurve.sandbox.box import Sandbox
 from oncurve.truths import CodeTest, CodeTruth
 
-NUM_DRAWN = 32
+MAX_RECORDED, NUM_DRAWN = 32, 32
 TIMEOUT_S = 20.0
 CASES: dict[str, dict[str, Any]] = {
     "HumanEval/2": {"tolerance": 1e-6},  # abs(result - expected) < 1e-6
@@ -54,7 +54,8 @@ def record_calls():
 def truth_of(problem: Mapping[str, str], sandbox: Sandbox) -> CodeTruth:
     """The tests of one problem: `task_id`, `prompt`, `canonical_solution`, `test` and `entry_point` as they are published.
 
-    Calls with arguments that JSON does not have (problem 95 has a dict with an int as key) are left out. Raises
+    Of the calls, the first 32 count. Those with arguments that JSON does not have (problem 95 has a dict with an int as
+    key) are left out. Raises
     `BrokenTruth` where the canonical solution fails its own check.
     """
     name, solution = problem["entry_point"], problem["prompt"] + problem["canonical_solution"]
@@ -62,15 +63,15 @@ def truth_of(problem: Mapping[str, str], sandbox: Sandbox) -> CodeTruth:
     if recorded.name != "returned":
         raise BrokenTruth(f"{problem['task_id']}: the canonical solution fails its check: {recorded.words}")
     tests: dict[str, CodeTest] = {}
-    for args, kwargs, result in recorded.value:
+    for args, kwargs, result in recorded.value[:MAX_RECORDED]:
         tests.setdefault(repr((args, kwargs)), {"args": args, "kwargs": kwargs, "result": result})
-    more = list(islice(drawn([test["args"] for test in tests.values()], problem["task_id"]), 2 * NUM_DRAWN))
+    more = list(islice(drawn([test["args"] for test in tests.values()], problem["task_id"]), 4 * NUM_DRAWN))
     kept = [
         {"args": args, "kwargs": {}, "result": outcome.value}
         for args, outcome in zip(more, _run(sandbox, solution, name, more), strict=True)
         if outcome.name == "returned"
     ]
-    return CodeTruth(name, tests=(*tests.values(), *kept[:NUM_DRAWN]), **CASES.get(problem["task_id"], {}))
+    return CodeTruth(name, tests=(*tests.values(), *spread(kept, NUM_DRAWN)), **CASES.get(problem["task_id"], {}))
 
 
 def _recorder(name: str) -> str:
