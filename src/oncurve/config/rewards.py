@@ -146,12 +146,12 @@ class MathRules(KindRules):
 
 
 class CodeRules(KindRules):
-    """1 where all hidden tests pass."""
+    """1 where all tests pass, on inputs that the answer has not seen."""
 
     type: Literal["code"]
-    timeout_s: PositiveFloat = 5.0  # of one answer
+    timeout_s: PositiveFloat = 5.0  # of one answer, all its tests together
     partial: bool = False  # the share of tests that pass in place of 0 or 1
-    fence: Literal["optional", "required"] = "optional"
+    fence: Literal["optional", "required"] = "optional"  # whether the code must stand in a block
 
 
 class SqlRules(KindRules):
