@@ -4,6 +4,7 @@ As JSON they look as in `docs/rewards.md`: `parse_truth("counting", {"count": 3}
 image.
 """
 
+import json
 from dataclasses import asdict
 from typing import Annotated, Any
 
@@ -147,10 +148,20 @@ class EvidenceTruth:
 
 
 @dataclass(frozen=True, slots=True, config=_CONFIG)
+class Seen:
+    """One entry of an evidence answer. Example: `Seen((0.3, 0.1, 0.5, 0.3), "face_region", "the head points down", 0.9)`."""
+
+    region: CheckedBox
+    type: Text
+    description: Text
+    confidence: Annotated[float, Field(ge=0, le=1)]
+
+
+@dataclass(frozen=True, slots=True, config=_CONFIG)
 class ReplyTruth:
     """Reply: the evidence that it may lean on, as an evidence answer has it in `observable_evidence`."""
 
-    evidence: Annotated[tuple[dict[str, JsonValue], ...], BeforeValidator(_tuple)]
+    evidence: Annotated[tuple[Seen, ...], BeforeValidator(_tuple)]
 
 
 @dataclass(frozen=True, slots=True, config=_CONFIG)
@@ -186,7 +197,7 @@ def parse_truth(kind: str, value: Any) -> Truth:
     forms = FORMS[kind]
     form = next((form for form in forms if _keys(form) & _given(value)), forms[0])
     try:
-        return TypeAdapter(form).validate_python(value)
+        return TypeAdapter(form).validate_json(json.dumps(value))
     except ValidationError as error:
         faults = error.errors(include_url=False)
         raise ValueError("; ".join(_words(fault) for fault in faults)) from None
