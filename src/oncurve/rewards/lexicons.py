@@ -78,7 +78,7 @@ def fold(text: str, *, joined: bool = False) -> str:
     Hyphens and the like inside a word become a space, or nothing where `joined`; letters spelled one by one (`s a d`)
     are put together, digits within words read as letters (`s4d`), and traditional characters made simplified.
     """
-    text = unicodedata.normalize("NFKD", text.replace("’", "'"))
+    text = unicodedata.normalize("NFKD", text.replace("\u2019", "'"))
     text = "".join(c for c in text if unicodedata.category(c) not in ("Mn", "Me", "Cf", "Cc") or c in "\n\t")
     text = unicodedata.normalize("NFKC", text.casefold()).translate(LOOK_ALIKES).translate(_variants())
     text = _BETWEEN_HAN.sub("", text).replace("'", "")
@@ -262,7 +262,12 @@ def _has(said: str, word: str) -> bool:
 
 
 def _denied(before: str) -> bool:
-    return bool(re.search(r"(?:\b(?:not|no|never|without|isnt|arent|neither)(?: [a-z]+){0,2} |(?:不|没|未|非|没有|并未)[^,。]{0,2})$", before))
+    return bool(
+        re.search(
+            r"(?:\b(?:not|no|never|without|isnt|arent|neither)(?: [a-z]+){0,2} |(?:不|没|未|非|没有|并未)[^,。]{0,2})$",
+            before,
+        )
+    )
 
 
 def _says(text: str, pattern: re.Pattern) -> bool:

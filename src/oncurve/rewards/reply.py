@@ -69,7 +69,7 @@ def statements(text: str, sources: str, language: str) -> tuple[int, list[str]]:
 
     English: a clause is backed where every word that says something, brought to its stem, stands in the sources, or
     where an attribute it names is named there in other words. Chinese, which writes no spaces: where at least
-    two thirds of its characters that say something do. An attribute that no source names is never backed, in a clause of any sort.
+    two thirds of its characters that say something do. An attribute that no source names is backed in no clause.
     """
     known = lexicons.mentions(sources)
     stated = lexicons.statements(text, language)

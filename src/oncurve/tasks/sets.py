@@ -8,8 +8,9 @@ from string import Formatter
 
 from pydantic import TypeAdapter, ValidationError
 
-from oncurve.config.schema import DataConfig, JsonlData, ScenesData, TrainConfig
+from oncurve.config.schema import DataConfig, FiguresData, JsonlData, ScenesData, TrainConfig
 from oncurve.errors import DataError
+from oncurve.tasks.figures import PROMPTS, draw_figure, make_figure
 from oncurve.tasks.images import ImageError, open_image
 from oncurve.tasks.rows import DataRow, Rejection, place_box, read_coco, read_jsonl
 from oncurve.tasks.scenes import draw_scene, make_scene
@@ -18,6 +19,7 @@ from oncurve.types import Message, Task, TaskImage
 
 FORMS = """allowed are
   scenes:train   scenes:heldout                            built-in scenes
+  figures:train  figures:heldout                           built-in figures; ?language=zh, ?size_px=512
   FILE.jsonl?space=pixel_original&order=xywh               spaces: unit, thousand, percent, pixel_original;
                                                            orders: xyxy, xywh, cxcywh, yxyx
   FILE.json?images=FOLDER                                  COCO's instances"""
@@ -47,6 +49,29 @@ class SceneTasks:
 
 
 @dataclass(frozen=True, slots=True)
+class FigureTasks:
+    """The built-in figures of one split, drawn when asked for."""
+
+    config: FiguresData
+    rejections: tuple[Rejection, ...] = ()
+
+    @property
+    def name(self) -> str:
+        return f"figures:{self.config.split}"
+
+    def __len__(self) -> int:
+        return self.config.num_figures
+
+    def __getitem__(self, index: int) -> Task:
+        index, language = range(len(self))[index], self.config.language
+        figure = make_figure(self.config.split, index)
+        task_id = f"{self.name}/{index}"
+        image = TaskImage.of(draw_figure(figure, self.config.size_px), task_id)
+        message = Message("user", self.config.prompt or PROMPTS[language], (image,))
+        return Task(task_id, "evidence", (message,), figure.truth, {"language": language})
+
+
+@dataclass(frozen=True, slots=True)
 class DiskTasks:
     """The usable rows of a file, in its order, and the rows that were left out. Pictures are opened when asked for."""
 
@@ -63,13 +88,15 @@ class DiskTasks:
         return _task(row.id, open_image(row.image), self.prompt, row.phrase, box)
 
 
-def load_tasks(config: DataConfig) -> SceneTasks | DiskTasks:
+def load_tasks(config: DataConfig) -> SceneTasks | FigureTasks | DiskTasks:
     """The data set that `config` names.
 
     Every picture of a file is decoded once, so that a bad one is known before a run starts. Rows that can't be used are
     in `rejections`. Raises `DataError` for a file that can't be read, a prompt without `{phrase}`, and a data set
     without a usable task.
     """
+    if isinstance(config, FiguresData):
+        return FigureTasks(config)
     prompt_text(config.prompt, "the cat")
     if isinstance(config, ScenesData):
         return SceneTasks(config)
@@ -98,8 +125,8 @@ def parse_data(text: str) -> DataConfig:
     Behind the `?` stand the keys of the data set's configuration.
     """
     source, _, query = text.partition("?")
-    if source in ("scenes:train", "scenes:heldout"):
-        named = {"type": "scenes", "split": source.removeprefix("scenes:")}
+    if source in ("scenes:train", "scenes:heldout", "figures:train", "figures:heldout"):
+        named = dict(zip(("type", "split"), source.split(":"), strict=True))
     elif source.endswith((".jsonl", ".json")):
         named = {"type": "jsonl" if source.endswith(".jsonl") else "coco", "path": source}
     else:
