@@ -2,8 +2,10 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import fsum
 from statistics import fmean
 from typing import Annotated, Any
+from unicodedata import normalize
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
@@ -17,7 +19,7 @@ from oncurve.types import Rollout, Score, Task
 
 VERIFIER = "evidence/1"
 MATCH_IOU = 0.5
-MAX_CHARACTERS = 20_000  # of an answer
+MAX_CHARACTERS = 10_000  # of an answer
 MAX_REGIONS = 32
 KEY_FAULTS = {
     "extra_forbidden": ("unknown_key", "no such key"),
@@ -86,14 +88,16 @@ def parse(text: str) -> Answer:
         raise MalformedAnswer("too_long", f"more than {MAX_CHARACTERS:,} characters")
     found = strict_json(text)
     try:
-        return Answer.model_validate(found)
+        answer = Answer.model_validate(found)
     except ValidationError as error:
         fault = error.errors(include_url=False)[0]
         where = ".".join(map(str, fault["loc"])) or "the answer"
-        otherwise = "region" if "region" in fault["loc"] else "schema", fault["msg"].removeprefix("Value error, ")
-        reason, words = KEY_FAULTS.get(fault["type"], otherwise)
-        words = f"{where}: {words}"
-        raise MalformedAnswer(reason, words[:200].encode(errors="replace").decode()) from None
+        reason, words = KEY_FAULTS.get(fault["type"], ("schema", fault["msg"].removeprefix("Value error, ")))
+        reason = "region" if "region" in fault["loc"] and reason != "missing_key" else reason
+        raise MalformedAnswer(reason, f"{where}: {words}"[:200].encode(errors="replace").decode()) from None
+    if sum(len(normalize("NFKD", written)) for written in answer.strings) > MAX_CHARACTERS:
+        raise MalformedAnswer("too_long", f"more than {MAX_CHARACTERS:,} characters once its ligatures are written out")
+    return answer
 
 
 def grade(truth: EvidenceTruth, text: str, rules: EvidenceRules) -> Score:
@@ -112,7 +116,7 @@ def grade(truth: EvidenceTruth, text: str, rules: EvidenceRules) -> Score:
     parts = {"format": 1.0} | _seen(answer, truth, pairs)
     parts |= {"caution": tone.caution, "limits": tone.limits, "support": tone.support}
     parts["calibration"] = calibration(answer, {i for i, _, _ in pairs}, bool(truth.regions))
-    value = sum(weight * parts[name] for name, weight in rules.weights.model_dump().items())
+    value = fsum(weight * parts[name] for name, weight in rules.weights.model_dump().items())
     if rules.judge:
         silenced = lexicons.addresses_judge("\n".join(answer.strings))
         parts["judge"] = 0.0 if silenced else judge.ask(rules.judge, "\n".join(answer.strings))

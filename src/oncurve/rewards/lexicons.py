@@ -7,9 +7,10 @@ where that ends. All functions are linear in the text, whose length the kinds bo
 import re
 import tomllib
 import unicodedata
+from bisect import bisect, bisect_left
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from importlib import resources
 
 LANGUAGES = ("en", "zh")
@@ -17,8 +18,11 @@ HAN = r"\u3400-\u4dbf\u4e00-\u9fff"
 MIN_TOKENS = 12  # a shorter text can't be said to repeat itself
 MAX_REPEATED = 0.4  # share of a text's tokens that stood there before
 MAX_DENSITY = 0.75  # share of a text's words that the phrases which are looked for may be
-MAX_PHRASES = 3  # such phrases in a text
+MAX_PHRASES = 3  # such phrases in a short text
+WORDS_A_PHRASE = 12  # words that make room for one more of them
 MIN_WORDS = 4  # of a text that says something
+
+MAX_JOINED = 8  # words that may share one "can't be known" behind them
 
 LOOK_ALIKES = str.maketrans(
     "аеорсухіјѕһԁԛԝкмтнвьгзпиαοεικνρτυχηωγςσвᴀʙᴄᴅᴇɢʜɪᴊᴋʟᴍɴᴏᴘʀᴛᴜᴠᴡʏᴢıɑɡɩøłđ",
@@ -35,6 +39,8 @@ _TOKENS = re.compile(rf"[a-z0-9]+|[{HAN}]")
 _ENDINGS = re.compile(
     r"(?<=[a-z]{3})(?:ied|ies|ying|iety|iously|ious|fully|ful|iness|ness|ingly|ing|edly|ed|ily|ly|es|s|y|e)$"
 )
+_JOINED = re.compile(r"(?:\s|(?:and|or|nor)\b|或|与否|等)*")
+_DEFINITE = re.compile(r"(?<![a-z])(?:the|this|that) $")
 _ENDS = r"[.!?;。\n()\[\]{}—]"
 
 
@@ -47,7 +53,7 @@ class Lexicon:
     attributes: Mapping[str, Mapping[str, re.Pattern]]
     about: re.Pattern
     offering: re.Pattern
-    neutral: frozenset[str]  # words, or characters of Chinese, that say nothing of what was seen or told
+    neutral: frozenset[str]  # stems of words, or characters of Chinese, that say nothing of what was seen or told
 
 
 @cache
@@ -68,10 +74,11 @@ def lexicon(language: str) -> Lexicon:
         {axis: {name: join("attributes", axis, name) for name in names} for axis, names in axes.items()},
         join("reply", "about"),
         join("reply", "offering"),
-        frozenset(token for table in tables for token in _TOKENS.findall(table["reply"]["neutral"])),
+        frozenset(_stem(token) for table in tables for token in _TOKENS.findall(table["reply"]["neutral"])),
     )
 
 
+@lru_cache(maxsize=256)
 def fold(text: str, *, joined: bool = False) -> str:
     """The text as it is matched: NFKD without marks and invisible characters, lower case, look-alikes made Latin.
 
@@ -99,13 +106,8 @@ def claims(text: str, *, said: str = "", questions: bool = False) -> list[str]:
     found = []
     for variant in dict.fromkeys((fold(text), fold(text, joined=True))):
         for clause, question in _clauses(variant):
-            if question and questions and not _any("presupposing").search(clause):
-                continue
-            for group, pattern in lexicon("any").claims.items():
-                for match in pattern.finditer(clause):
-                    repeated = group == "mental_states" and _has(said, match[0])
-                    if not repeated and not _left_open(clause, match):
-                        found.append(match[0])
+            if not (question and questions) or _any("presupposing").search(clause):
+                found += _claimed(clause, said)
     return list(dict.fromkeys(found))
 
 
@@ -164,8 +166,8 @@ def mentions(text: str) -> dict[str, set[str]]:
 def content(text: str, language: str) -> list[str]:
     """The stems of a text's words that say something: neither neutral nor of one letter. Chinese: its characters."""
     neutral = lexicon(language).neutral
-    tokens = [token for token in _TOKENS.findall(fold(text)) if token not in neutral]
-    return [_stem(token) for token in tokens if len(token) > 1 or not token.isascii()]
+    tokens = [token for token in _TOKENS.findall(fold(text)) if len(token) > 1 or not token.isascii()]
+    return [stem for stem in map(_stem, tokens) if stem not in neutral]
 
 
 def stems(text: str) -> set[str]:
@@ -215,8 +217,10 @@ def _variants() -> dict[int, int]:
 
 def _pattern(entries: list[str]) -> re.Pattern:
     """Latin entries as whole words, a trailing `*` for any further letters; Chinese ones wherever they stand."""
-    words = (entry.removesuffix("*") + "[a-z]*" * entry.endswith("*") for entry in entries)
-    return re.compile("|".join(rf"(?<![a-z]){word}(?![a-z])" if word.isascii() else word for word in words))
+    latin = [entry.removesuffix("*") + "[a-z]*" * entry.endswith("*") for entry in entries if entry.isascii()]
+    chinese = [entry for entry in entries if not entry.isascii()]
+    words = [rf"(?<![a-z])(?:{'|'.join(latin)})(?![a-z])"] if latin else []
+    return re.compile("|".join(words + chinese) or r"(?!)")
 
 
 def _any(wording: str) -> re.Pattern:
@@ -243,18 +247,41 @@ def _clauses(folded: str) -> Iterator[tuple[str, bool]]:
             yield clause, question
 
 
-def _left_open(clause: str, match: re.Match) -> bool:
-    before, behind = clause[: match.start()], clause[match.end() :]
-    said = [found.end() for found in _any("unknown").finditer(before)]
-    if said:
-        between = before[said[-1] :]
-        return not _any("presupposing").search(between) and not re.search(r"\b(?:the|this|that) $", between)
-    if _any("whether").search(before) and _any("unknown").search(behind):
-        return True
-    for pattern in lexicon("any").claims.values():
-        behind = pattern.sub("", behind)
-    behind = re.sub(r"^(?:\s|and\b|or\b|nor\b|或|与否|等)+", "", behind)
-    return bool(_any("unknown").match(behind)) and not _any("asserting").search(before)
+def _claimed(clause: str, said: str) -> list[str]:
+    """The words of one clause that are claims, by the rules of `claims`."""
+    spans = sorted(
+        (match.start(), match.end(), group)
+        for group, pattern in lexicon("any").claims.items()
+        for match in pattern.finditer(clause)
+    )
+    if not spans:
+        return []
+    unknown = [match.span() for match in _any("unknown").finditer(clause)]
+    ends = [end for _, end in unknown]
+    leads = [match.start() for match in _any("presupposing").finditer(clause)]
+    whether, asserting = (_first(_any(name), clause) for name in ("whether", "asserting"))
+
+    def left_open(i: int) -> bool:
+        start, end, _ = spans[i]
+        if before := bisect(ends, start):
+            presupposed = bisect(leads, start) > bisect_left(leads, ends[before - 1])
+            return not presupposed and not _DEFINITE.search(clause, max(0, start - 6), start)
+        if whether < start and before < len(unknown):
+            return True
+        for later, later_end, _ in spans[i + 1 : i + 1 + MAX_JOINED]:
+            if later == _JOINED.match(clause, end).end():
+                end = later_end
+        return asserting >= start and any(begin == _JOINED.match(clause, end).end() for begin, _ in unknown)
+
+    return [
+        clause[start:end]
+        for i, (start, end, group) in enumerate(spans)
+        if not (group == "mental_states" and _has(said, clause[start:end])) and not left_open(i)
+    ]
+
+
+def _first(pattern: re.Pattern, text: str) -> int:
+    return found.start() if (found := pattern.search(text)) else len(text)
 
 
 def _has(said: str, word: str) -> bool:
@@ -274,7 +301,8 @@ def _says(text: str, pattern: re.Pattern) -> bool:
     folded = fold(text)
     phrases = pattern.findall(folded)
     words, covered = len(_TOKENS.findall(folded)), sum(len(_TOKENS.findall(phrase)) for phrase in phrases)
-    return 1 <= len(phrases) <= MAX_PHRASES and words >= MIN_WORDS and covered <= MAX_DENSITY * words
+    few = 1 <= len(phrases) <= MAX_PHRASES + words // WORDS_A_PHRASE
+    return few and words >= MIN_WORDS and covered <= MAX_DENSITY * words
 
 
 def _stem(word: str) -> str:

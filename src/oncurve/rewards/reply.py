@@ -1,5 +1,8 @@
 """The reply verifier: plain text to a person, from what was seen and what they said, careful and kind."""
 
+from math import fsum
+from unicodedata import normalize
+
 from oncurve.config.rewards import ReplyRules
 from oncurve.parsing import MalformedAnswer, not_empty
 from oncurve.rewards import judge, lexicons
@@ -46,7 +49,7 @@ def grade(truth: ReplyTruth, said: str, text: str, rules: ReplyRules, history: s
         "sources": 1 - len(unbacked) / stated if stated else 1.0,
         "support": 0.0 if faults or claimed else 1.0 if supportive else 0.5,
     }
-    value = sum(weight * parts[name] for name, weight in rules.weights.model_dump().items())
+    value = fsum(weight * parts[name] for name, weight in rules.weights.model_dump().items())
     if rules.judge:
         parts["judge"] = 0.0 if lexicons.addresses_judge(text) else judge.ask(rules.judge, text)
         value = (1 - rules.judge.weight) * value + rules.judge.weight * parts["judge"]
@@ -80,7 +83,7 @@ def statements(text: str, sources: str, language: str) -> tuple[int, list[str]]:
 
 
 def _readable(text: str) -> None:
-    if len(text) > MAX_CHARACTERS:
+    if len(text) > MAX_CHARACTERS or len(normalize("NFKD", text)) > MAX_CHARACTERS:
         raise MalformedAnswer("too_long", f"more than {MAX_CHARACTERS:,} characters")
     not_empty(text)
     try:
