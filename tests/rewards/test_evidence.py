@@ -8,8 +8,10 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from oncurve.config.rewards import EvidenceRules, EvidenceWeights
-from oncurve.rewards.evidence import grade
+from oncurve.errors import BrokenTruth
+from oncurve.rewards.evidence import Verifier, grade
 from oncurve.truths import parse_truth
+from oncurve.types import Message, Task
 
 RULES = EvidenceRules(type="evidence")
 FACE, BODY = [0.3, 0.1, 0.5, 0.3], [0.2, 0.3, 0.6, 0.9]
@@ -196,6 +198,16 @@ def test_weights_sum_to_one_and_are_the_value():
         EvidenceWeights(grounding=0.25)
     with pytest.raises(ValidationError, match="floor no higher than 0"):
         EvidenceRules(type="evidence", floor=0.1)
+
+
+def test_an_attribute_without_a_word_is_a_broken_truth():
+    def task(attribute):
+        regions = [{"region": FACE, "type": "face_region", "attributes": [attribute]}]
+        return Task("t", "evidence", (Message("user", "report"),), parse_truth("evidence", {"regions": regions}))
+
+    Verifier().check(task("down"), RULES)
+    with pytest.raises(BrokenTruth, match="'--' of face_region"):
+        Verifier().check(task("--"), RULES)
 
 
 texts = st.text(max_size=40) | st.sampled_from(["He is sad.", LIMITS, "Head down.", "他很悲伤", "\ud800"])

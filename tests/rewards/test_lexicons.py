@@ -17,6 +17,9 @@ CAREFUL = [
     "The mouth corners point down; the eyes are closed. Lying on a bed, arms crossed, smiling.",
     "无法判断他是否悲伤、焦虑或疲惫。",
     "他是否抑郁无法得知。",
+    "情绪低落与否无法得知。",
+    "A lowered head does not mean that he is sad.",
+    "I do not know whether he is sad; the picture does not say what he feels.",
     "仅凭一张图片无法判断心情。手臂自然下垂。",
 ]
 CLAIMS = [
@@ -31,6 +34,8 @@ CLAIMS = [
     ("The age is unknown but he's anxious", "anxious"),
     ("can't tell how sad he is", "sad"),
     ("unclear why he is depressed", "depressed"),
+    ("he cannot tell that he is sad", "sad"),
+    ("she does not know that she is depressed", "depressed"),
     ("it cannot be denied that he is sad", "sad"),
     ("wants to be left alone", "wants"),
     ("a shy person", "shy"),

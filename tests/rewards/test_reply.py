@@ -131,7 +131,15 @@ def test_the_persons_words_and_the_history_come_from_the_task():
 
 @pytest.mark.parametrize(
     ("text", "reason"),
-    [("", "empty"), (" \n", "empty"), ("a" * (MAX_CHARACTERS + 1), "too_long"), ("\ud800", "surrogate")],
+    [
+        ("", "empty"),
+        (" \n", "empty"),
+        ("a" * (MAX_CHARACTERS + 1), "too_long"),
+        ("\ud800", "surrogate"),
+        ("...", "empty"),
+        ("<answer></answer>", "markup"),
+        ("<think>kind</think> I hear you.", "markup"),
+    ],
 )
 def test_what_is_no_reply_is_invalid(text, reason):
     score = grade(SEEN, SAID, text, RULES)

@@ -10,6 +10,7 @@ from unicodedata import normalize
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from oncurve.config.rewards import EvidenceRules
+from oncurve.errors import BrokenTruth
 from oncurve.geometry.boxes import iou
 from oncurve.parsing import MalformedAnswer, strict_json
 from oncurve.rewards import judge, lexicons
@@ -62,7 +63,12 @@ class Verifier:
     version = VERIFIER
 
     def check(self, task: Task, rules: EvidenceRules) -> None:
-        """Regions are whole once they are made."""
+        """Raises `BrokenTruth` for an attribute without a word, which every description would hold."""
+        for region in task.truth.regions:
+            if empty := [attribute for attribute in region.attributes if not lexicons.stems(attribute)]:
+                raise BrokenTruth(
+                    f"truth.regions: attribute {empty[0]!r} of {region.type} holds no English or Chinese word"
+                )
 
     def grade(self, task: Task, answer: Rollout, rules: EvidenceRules) -> Score:
         return grade(task.truth, answer.text, rules)

@@ -39,7 +39,7 @@ _TOKENS = re.compile(rf"[a-z0-9]+|[{HAN}]")
 _ENDINGS = re.compile(
     r"(?<=[a-z]{3})(?:ied|ies|ying|iety|iously|ious|fully|ful|iness|ness|ingly|ing|edly|ed|ily|ly|es|s|y|e)$"
 )
-_JOINED = re.compile(r"(?:\s|(?:and|or|nor)\b|或|与否|等)*")
+_JOINED = re.compile(r"(?:\s|(?:and|or|nor)\b|或|否|等)*")
 _DEFINITE = re.compile(r"(?<![a-z])(?:the|this|that) $")
 _ENDS = r"[.!?;。\n()\[\]{}—]"
 

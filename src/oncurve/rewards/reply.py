@@ -1,5 +1,6 @@
 """The reply verifier: plain text to a person, from what was seen and what they said, careful and kind."""
 
+import re
 from math import fsum
 from unicodedata import normalize
 
@@ -13,6 +14,7 @@ from oncurve.types import Rollout, Score, Task
 
 VERIFIER = "reply/1"
 MAX_CHARACTERS = 2_000  # of a reply
+_TAG = re.compile(r"</?[A-Za-z][^<>]*>")
 
 
 class Verifier:
@@ -28,7 +30,7 @@ class Verifier:
 
 
 def grade(truth: ReplyTruth, said: str, text: str, rules: ReplyRules, history: str = "") -> Score:
-    """Score one reply: `invalid` where it is empty or too long, else the weighted sum of caution, sources and support.
+    """Score one reply: `invalid` where it is empty, too long or no plain text, else the weighted sum of caution, sources and support.
 
     `said` is what the person said, `history` what they were told before. `correct`: no mental state or diagnosis is
     claimed, and every statement is backed by the evidence, the person's words or the history. Raises `JudgeFault` where
@@ -86,10 +88,14 @@ def _readable(text: str) -> None:
     if len(text) > MAX_CHARACTERS or len(normalize("NFKD", text)) > MAX_CHARACTERS:
         raise MalformedAnswer("too_long", f"more than {MAX_CHARACTERS:,} characters")
     not_empty(text)
+    if tag := _TAG.search(text):
+        raise MalformedAnswer("markup", f"{tag[0][:40]} is no part of a plain text")
     try:
         text.encode()
     except UnicodeEncodeError:
         raise MalformedAnswer("surrogate", "half a surrogate pair, which is no character") from None
+    if not lexicons.stems(text) and not lexicons.unreadable(text):
+        raise MalformedAnswer("empty", "the answer holds no word")
 
 
 def _backed(clause: str, sources: str, language: str) -> bool:
