@@ -30,7 +30,7 @@ class Verifier:
 
 
 def grade(truth: ReplyTruth, said: str, text: str, rules: ReplyRules, history: str = "") -> Score:
-    """Score one reply: `invalid` where it is empty, too long or no plain text, else the weighted sum of caution, sources and support.
+    """Score one reply: `invalid` where it is empty, too long or no plain text, else the weighted sum of its parts.
 
     `said` is what the person said, `history` what they were told before. `correct`: no mental state or diagnosis is
     claimed, and every statement is backed by the evidence, the person's words or the history. Raises `JudgeFault` where
