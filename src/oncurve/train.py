@@ -36,6 +36,7 @@ from oncurve.rewards.grader import LocalGrader
 from oncurve.rollout.local import LocalSampler
 from oncurve.sft import written_answer
 from oncurve.sync import sync
+from oncurve.tasks.labels import written
 from oncurve.tasks.sets import load_tasks
 from oncurve.truths import truth_json
 from oncurve.types import Batch, Group, Request, TaskSet
@@ -123,6 +124,7 @@ def _train(
                 num_tasks=config.evaluate.num_tasks,
                 batch_size=config.evaluate.batch_size,
                 max_new_tokens=config.sampling.max_new_tokens,
+                rules=config.reward,
             )
         writer.metrics(step, found.metrics | {"time/evaluate_s": clock.seconds["evaluate"]})
         writer.images(image for task in found.tasks[: config.evaluate.num_probes] for image in task.images)
@@ -292,7 +294,7 @@ def _decoupled(groups: Sequence[Group], config: TrainConfig) -> list[tuple[float
 
 def _written(batches: Sequence[Batch], policy: Policy) -> list[list[tuple[int, ...]]]:
     """The written answer to each group's task, by step and group."""
-    return [[written_answer(policy, group.task.truth.box) for group in batch.groups] for batch in batches]
+    return [[written_answer(policy, written(group.task)) for group in batch.groups] for batch in batches]
 
 
 def answer_records(
