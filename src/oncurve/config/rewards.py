@@ -24,11 +24,41 @@ class KindRules(Section):
     floor: float = 0.0  # of an answer whose format does not parse
 
 
-class GroundingRules(KindRules):
+def _no_floor_above_0(rules: KindRules) -> KindRules:
+    if rules.floor > 0:
+        raise ValueError(
+            f"floor {rules.floor} is above 0, which a well-formed but wrong answer gets: a malformed answer would pay; "
+            "set floor no higher than 0"
+        )
+    return rules
+
+
+class PlaceRules(KindRules):
+    """What the kinds that point at places share: sizes are width, height in pixels."""
+
+    truth_space: Literal["unit", "thousand", "percent", "pixel_original"] = "unit"  # of a row's truth, for who reads it
+    image_size: Size | None = None  # of the file; needed where the truth counts its pixels
+
+    @model_validator(mode="after")
+    def _pixels_need_a_size(self) -> Self:
+        if self.truth_space == "pixel_original" and self.image_size is None:
+            raise ValueError("truth_space = pixel_original counts the file's pixels; set image_size = [width, height]")
+        return self
+
+
+class BoxRules(PlaceRules):
+    """What the kinds that box things share."""
+
+    model_size: Size | None = None  # of the image as the model saw it, for a dialect in its pixels; else the sampler's
+
+
+class GroundingRules(BoxRules):
     """Format gate, then similarity of the box to the truth, to a power; `format_bonus` adds a part for the format."""
 
     type: Literal["grounding"] = "grounding"
-    dialect: Literal["box01"] = "box01"
+    dialect: Literal[
+        "box01", "boxes01", "qwen2_vl", "qwen2_5_vl", "qwen3_vl", "internvl", "paligemma", "gemini", "florence2"
+    ] = "box01"
     similarity: Literal["iou", "giou", "diou", "ciou"] = "iou"
     power: PositiveFloat = 2.0
     threshold: Share | None = None  # 1 at or above this similarity, 0 below; set power to 1 with it
@@ -48,17 +78,30 @@ class GroundingRules(KindRules):
         return self
 
 
-class DetectionRules(KindRules):
+class DetectionRules(BoxRules):
     """F1 of a one-to-one matching, times the mean IoU of the matches."""
 
     type: Literal["detection"]
-    match_iou: Share = 0.5
+    dialect: Literal[
+        "boxes01", "qwen2_vl", "qwen2_5_vl", "qwen3_vl", "internvl", "paligemma", "gemini", "florence2"
+    ] = "boxes01"
+    match_iou: Annotated[float, Field(gt=0, le=1)] = 0.5  # the least IoU of a match
+
+    @model_validator(mode="after")
+    def _doing_nothing_never_pays(self) -> Self:
+        return _no_floor_above_0(self)
 
 
-class PointingRules(KindRules):
-    """1 inside the truth's box or disc, 0 outside."""
+class PointingRules(PlaceRules):
+    """1 inside the truth's box or disc, 0 outside; with `closeness`, its mean with how close the point is to the middle."""
 
     type: Literal["pointing"]
+    dialect: Literal["point01", "molmo_point"] = "point01"
+    closeness: bool = False
+
+    @model_validator(mode="after")
+    def _doing_nothing_never_pays(self) -> Self:
+        return _no_floor_above_0(self)
 
 
 class CountingRules(KindRules):
