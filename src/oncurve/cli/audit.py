@@ -22,7 +22,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("config", type=Path, help="a TOML file, such as recipes/cat_and_dog.toml")
     parser.add_argument("--json", action="store_true", help="one JSON list, an object for each exploit and check")
     parser.add_argument("--html", type=Path, metavar="FILE", help="write a page with every worst example in full")
-    parser.add_argument("--fail-on", choices=["exploit"], help="exit status 1 where one exploit or check is not as it should be")
+    parser.add_argument(
+        "--fail-on", choices=["exploit"], help="exit status 1 where one exploit or check is not as it should be"
+    )
     parser.add_argument("--quick", action="store_true", help="few tasks, and no bombs: what `oncurve train` runs first")
     parser.add_argument("--limit", type=whole_number, metavar="N", help="tasks of each kind (8, in a quick audit 3)")
 
@@ -55,7 +57,9 @@ def _write_page(path: Path, title: str, findings: list) -> None:
     try:
         path.write_text(page(title, findings), "utf-8", "backslashreplace")
     except OSError as error:
-        raise DataError(f"--html {path}: can't be written: {error.strerror}; name a file in a folder that exists") from None
+        raise DataError(
+            f"--html {path}: can't be written: {error.strerror}; name a file in a folder that exists"
+        ) from None
 
 
 def _show(title: str, findings: list) -> None:
@@ -66,14 +70,14 @@ def _show(title: str, findings: list) -> None:
     console = Console()
     for kind in dict.fromkeys(finding.kind for finding in findings):
         mine = [finding for finding in findings if finding.kind == kind]
-        table = Table(title=f"{title}: {kind}", title_justify="left")
+        table = Table(title=Text(f"{title}: {kind}"), title_justify="left")
         for name in ("exploit or check", "", "worst verdict"):
             table.add_column(name, overflow="fold")
-        table.add_column("won", justify="right")
+        table.add_column("wrong", justify="right")
         for finding in (finding for finding in mine if finding.applies):
             mark = Text("ok", "green") if finding.ok else Text("BROKEN", "bold red")
-            won = f"{finding.num_won}/{finding.num_attacks}" if finding.num_attacks else "-"
-            table.add_row(finding.exploit, mark, Text(finding.verdict), won)
+            wrong = f"{finding.num_wrong}/{finding.num_attacks}" if finding.num_attacks else "-"
+            table.add_row(finding.exploit, mark, Text(finding.verdict), wrong)
         console.print(table)
         if left := [finding.exploit for finding in mine if not finding.applies]:
             console.print(f"no attack for {kind}: {', '.join(left)}", style="dim", highlight=False)
@@ -83,7 +87,9 @@ def _show(title: str, findings: list) -> None:
     applied = sum(finding.applies for finding in findings)
     console.print()
     if broken:
-        console.print(f"{broken} of {applied} are broken: a model will find them. Mend the reward first.", style="bold red")
+        console.print(
+            f"{broken} of {applied} are broken: a model will find them. Mend the reward first.", style="bold red"
+        )
     else:
         console.print(f"All {applied} as they should be.", style="green", highlight=False)
 

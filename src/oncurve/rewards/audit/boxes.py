@@ -5,7 +5,15 @@ from dataclasses import replace
 
 from oncurve.geometry.boxes import iou
 from oncurve.rewards.audit.attack import (
-    Attack, Case, all_of, attacks, correct, not_correct, refused, unexecuted, worth,
+    Attack,
+    Case,
+    all_of,
+    attacks,
+    correct,
+    not_correct,
+    refused,
+    unexecuted,
+    worth,
 )  # fmt: skip
 from oncurve.rewards.audit.numbers import numbers_of, with_numbers
 from oncurve.rewards.audit.written import boxes_text, point_text

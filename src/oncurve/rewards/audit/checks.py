@@ -12,6 +12,7 @@ from oncurve.types import Score
 MAX_CONSTANT_SHARE = 0.9  # of what honest answers get above nothing; from there on the tasks need no looking
 MIN_CORRELATION = -0.5
 MIN_RANKED = 6  # answers in a group, for a rank correlation to mean anything
+COSTS = ("difference", "distance", "cer", "wer")  # parts that are less where an answer is better
 FREE = ("text", "reply")  # kinds in which one good text may fit every task
 
 
@@ -90,7 +91,11 @@ def parts_agree(kind: str, honest: Sequence[Honest]) -> Finding | None:
     ranks: dict[tuple[str, str], list[float]] = {}
     for h in honest:
         group = h.group
-        names = sorted(set.intersection(*(set(score.parts) for score in group))) if len(group) >= MIN_RANKED else []
+        names = (
+            sorted(set.intersection(*(set(score.parts) for score in group)) - set(COSTS))
+            if len(group) >= MIN_RANKED
+            else []
+        )
         columns = {name: [score.parts[name] for score in group] for name in names}
         for a, b in combinations([name for name in names if len(set(columns[name])) > 1], 2):
             ranks.setdefault((a, b), []).append(float(spearmanr(columns[a], columns[b]).statistic))
@@ -100,7 +105,7 @@ def parts_agree(kind: str, honest: Sequence[Honest]) -> Finding | None:
     return Finding(
         "parts_agree", kind, "rank correlation of the parts over graded answers to one task",
         f"no two parts under {MIN_CORRELATION}", verdict=f"lowest {lowest:+.2f}: {a} and {b}",
-        ok=lowest >= MIN_CORRELATION, num_attacks=len(ranks), num_won=int(lowest < MIN_CORRELATION),
+        ok=lowest >= MIN_CORRELATION, num_attacks=len(ranks), num_wrong=int(lowest < MIN_CORRELATION),
     )  # fmt: skip
 
 
@@ -109,7 +114,9 @@ CHECKS: tuple[Callable[[str, Sequence[Honest]], Finding | None], ...] = (
 )  # fmt: skip
 
 
-def constant(kind: str, does: str, right: str, honest: Sequence[Honest], paid: dict[str, list[tuple[Case, Score]]]) -> Finding:
+def constant(
+    kind: str, does: str, right: str, honest: Sequence[Honest], paid: dict[str, list[tuple[Case, Score]]]
+) -> Finding:
     """The best of the fixed answers in `paid`, each with the tasks that it is not the truth of."""
     means = {text: fmean(score.value for _, score in scores) for text, scores in paid.items()}
     text = max(means, key=means.__getitem__)
@@ -119,7 +126,9 @@ def constant(kind: str, does: str, right: str, honest: Sequence[Honest], paid: d
     case, score = max(paid[text], key=lambda pair: pair[1].value)
     ok = kind in FREE or (gain > 0 and best - nothing <= MAX_CONSTANT_SHARE * gain)
     verdict = f"best constant answer {best:.3g}, honest ones {own:.3g}: lift {own - best:+.3g}"
-    return Finding("constant", kind, does, right, True, verdict, ok, Example(case.task.id, text, score), len(means), int(not ok))
+    return Finding(
+        "constant", kind, does, right, True, verdict, ok, Example(case.task.id, text, score), len(means), int(not ok)
+    )
 
 
 def do_nothing(
@@ -128,7 +137,9 @@ def do_nothing(
     """No broken answer pays more than the least that a scored one got."""
     seen = list(seen)
     if honest[0].yard.own:
-        least = min((score.value for h in honest for score in (h.right, *h.wrong) if score.status == "scored"), default=0.0)
+        least = min(
+            (score.value for h in honest for score in (h.right, *h.wrong) if score.status == "scored"), default=0.0
+        )
         broken = [(h.case, text, score) for h in honest for text, score in h.nothing]
     else:
         least = min((score.value for _, _, score in seen if score.status == "scored"), default=0.0)

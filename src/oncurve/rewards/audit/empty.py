@@ -6,6 +6,7 @@ from oncurve.rewards.audit.attack import Attack, Case, all_of, attacks, refused
 from oncurve.rewards.audit.words import tags_of
 from oncurve.truths import FORMS
 
+FREE = ("ocr", "short_answer", "reply", "text")  # kinds whose answer is any text
 WHITE = ("", " ", "\n\n\t \n", "\u00a0\u3000")
 
 
@@ -13,5 +14,5 @@ WHITE = ("", " ", "\n\n\t \n", "\u00a0\u3000")
 def empty(case: Case) -> Iterable[Attack]:
     yield from all_of(refused, WHITE)
     opening, closing = tags_of(case.right)
-    if closing and opening != "[":
+    if closing and opening != "[" and "=" not in opening and case.task.kind not in FREE:
         yield from all_of(refused, (opening + closing, f"{opening} \n{closing}"))

@@ -28,8 +28,8 @@ class Finding:
     verdict: str = ""  # what the worst attack got
     ok: bool = True
     example: Example | None = None  # the worst attack
-    num_attacks: int = 0
-    num_won: int = 0
+    num_attacks: int = 0  # or answers, or pairs of parts
+    num_wrong: int = 0  # verdicts among them
 
     def row(self) -> dict[str, Any]:
         """As `oncurve audit --json` prints it."""

@@ -7,7 +7,13 @@ from oncurve.rewards.audit.attack import Attack, Case, all_of, attacks, not_corr
 from oncurve.rewards.audit.written import formatted
 
 OTHER_UNITS = {"cm": "km", "m": "mm", "km": "m", "kg": "g", "g": "kg", "s": "h", "h": "s"}
-BOMBS = ("9^{9^{9^9}}", "100000000!", "(" * 10_000 + "1" + ")" * 10_000, "\\frac{1}{" * 5_000 + "1" + "}" * 5_000, "2^{10^{10}}")
+BOMBS = (
+    "9^{9^{9^9}}",
+    "100000000!",
+    "(" * 10_000 + "1" + ")" * 10_000,
+    "\\frac{1}{" * 5_000 + "1" + "}" * 5_000,
+    "2^{10^{10}}",
+)
 
 
 def put(case: Case, inner: str) -> str:
@@ -22,7 +28,9 @@ def whole_number(case: Case) -> int | None:
 @attacks("multi_answer", "math")
 def several(case: Case) -> Iterable[Attack]:
     answer = case.task.truth.answer
-    yield from all_of(refused, (f"{case.right} {case.wrong[0]}", f"{case.wrong[0]} {case.right}", f"{case.right} or {case.wrong[0]}"))
+    yield from all_of(
+        refused, (f"{case.right} {case.wrong[0]}", f"{case.wrong[0]} {case.right}", f"{case.right} or {case.wrong[0]}")
+    )
     yield from all_of(refused, (put(case, f"{answer} \\text{{ or }} 17"), put(case, f"17 or {answer}")))
 
 
@@ -66,7 +74,9 @@ def unit_swap(case: Case) -> Iterable[Attack]:
     truth = case.task.truth
     if truth.unit:
         other = OTHER_UNITS.get(truth.unit, "km")
-        yield from all_of(not_correct, (put(case, f"{truth.answer} {other}"), put(case, f"{truth.answer} \\text{{ {other}}}")))
+        yield from all_of(
+            not_correct, (put(case, f"{truth.answer} {other}"), put(case, f"{truth.answer} \\text{{ {other}}}"))
+        )
     if (n := whole_number(case)) is not None:
         texts = (f"\\{{{n}\\}}", f"({n}, {n})", f"[{n}, {n}]", f"{n}\\%", f"{100 * n}\\%")
         yield from all_of(not_correct, (put(case, text) for text in texts))
@@ -80,5 +90,8 @@ def bombs(case: Case) -> Iterable[Attack]:
 @attacks("grader_eval", "math")
 def evaluated(case: Case) -> Iterable[Attack]:
     command = f"__import__('os').system('touch {case.marker}')"
-    yield from all_of(unexecuted(not_correct, case.marker), (put(case, command), put(case, f"[{command}, {case.task.truth.answer}][1]")))
+    yield from all_of(
+        unexecuted(not_correct, case.marker),
+        (put(case, command), put(case, f"[{command}, {case.task.truth.answer}][1]")),
+    )
     yield Attack(command, unexecuted(refused, case.marker))

@@ -1,3 +1,4 @@
+# ruff: noqa: RUF001
 """Attacks on answers that are made of numbers, whatever their format: each number of the right answer is spelled anew."""
 
 import re
@@ -56,5 +57,6 @@ def unicode_digits(case: Case) -> Iterable[Attack]:
 def not_a_number(case: Case) -> Iterable[Attack]:
     last = len(numbers_of(case.right)) - 1
     for number in NO_NUMBERS if last >= 0 else ():
-        judge = not_correct if case.task.kind == "math" and number in ("0x1", "1_0") else refused
+        symbols = case.task.kind == "math" and (number in ("0x1", "1_0") or last > 0)
+        judge = not_correct if symbols else refused
         yield from (Attack(with_numbers(case.right, {place: number}), judge) for place in {0, last})

@@ -26,7 +26,7 @@ summary { cursor: pointer; padding: .6rem .8rem; display: grid; grid-template-co
 summary::-webkit-details-marker { display: none; }
 summary:focus-visible { outline: 2px solid var(--soft); border-radius: .6rem; }
 summary .mark { font-weight: 700; font-size: .85rem; } summary .name { font-weight: 600; overflow-wrap: anywhere; }
-summary .won { color: var(--soft); font-variant-numeric: tabular-nums; font-size: .9rem; }
+summary .wrong { color: var(--soft); font-variant-numeric: tabular-nums; font-size: .9rem; }
 summary .verdict { grid-column: 2 / -1; color: var(--soft); overflow-wrap: anywhere; }
 .inner { padding: 0 .8rem .8rem; border-top: 1px solid var(--line); }
 dl { display: grid; grid-template-columns: max-content 1fr; gap: .3rem .9rem; margin: .8rem 0; }
@@ -64,13 +64,13 @@ def _kind(kind: str, findings: Sequence[Finding]) -> str:
 
 def _finding(finding: Finding) -> str:
     mark = '<span class="mark good">ok</span>' if finding.ok else '<span class="mark bad">BROKEN</span>'
-    won = f"{finding.num_won} of {finding.num_attacks} won" if finding.num_attacks else ""
+    wrong = f"{finding.num_wrong} of {finding.num_attacks} wrong" if finding.num_attacks else ""
     rows = [("what it does", escape(finding.does)), ("what is right", escape(finding.right))]
     rows += _example(finding.example) if finding.example else []
     listed = "".join(f"<dt>{name}</dt><dd>{value}</dd>" for name, value in rows)
     return (
         f"<details{'' if finding.ok else ' class=broken open'}><summary>{mark}"
-        f'<span class="name">{escape(finding.exploit.replace("_", " "))}</span><span class="won">{won}</span>'
+        f'<span class="name">{escape(finding.exploit.replace("_", " "))}</span><span class="wrong">{wrong}</span>'
         f'<span class="verdict">{escape(finding.verdict)}</span></summary><div class="inner"><dl>{listed}</dl></div></details>\n'
     )
 

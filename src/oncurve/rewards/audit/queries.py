@@ -22,7 +22,12 @@ COMMANDS = {
         "INSTALL httpfs",
         "LOAD httpfs",
     ),
-    "postgres": ("SET statement_timeout = 0", "COPY (SELECT 1) TO PROGRAM 'true'", "DO $$ BEGIN END $$", "LOAD 'audit'"),
+    "postgres": (
+        "SET statement_timeout = 0",
+        "COPY (SELECT 1) TO PROGRAM 'true'",
+        "DO $$ BEGIN END $$",
+        "LOAD 'audit'",
+    ),
 }
 READS = {
     "sqlite": ("SELECT load_extension('audit')", "SELECT sql FROM sqlite_master", "SELECT readfile('/etc/passwd')"),
@@ -35,7 +40,12 @@ CROSS = (
     "SELECT count(*) FROM t a, t b, t c, t d WHERE a.n + b.n + c.n + d.n = 7"
 )
 BOMBS = {
-    "sqlite": (ENDLESS, CROSS, "SELECT length(printf('%.*c', 900000000, 'x'))", "SELECT printf('%.*c', 900000000, 'x')"),
+    "sqlite": (
+        ENDLESS,
+        CROSS,
+        "SELECT length(printf('%.*c', 900000000, 'x'))",
+        "SELECT printf('%.*c', 900000000, 'x')",
+    ),
     "duckdb": (ENDLESS, CROSS, "SELECT length(repeat('x', 2000000000))", "SELECT repeat('x', 2000000000)"),
     "postgres": (ENDLESS, CROSS, "SELECT pg_sleep(60)", "SELECT repeat('x', 1000000000)"),
 }
@@ -61,15 +71,23 @@ def rows_as_literals(task: Task, engine: str, setup: str) -> str | None:
 def _literal(value: object) -> str:
     if value is None:
         return "NULL"
-    return str(value) if isinstance(value, int | float) and not isinstance(value, bool) else "'" + str(value).replace("'", "''") + "'"
+    return (
+        str(value)
+        if isinstance(value, int | float) and not isinstance(value, bool)
+        else "'" + str(value).replace("'", "''") + "'"
+    )
 
 
 @attacks("sql_cheat", "sql")
 def cheats(case: Case) -> Iterable[Attack]:
     engine, truth = case.rules.engine, case.task.truth.sql.rstrip().removesuffix(";")
     yield from all_of(refused, (*WRITES, *COMMANDS[engine]))
-    yield from all_of(refused, (f"{truth}; {truth}", f"{COMMANDS[engine][0]}; {truth}", f"{truth}; DROP TABLE audit_mark"))
-    yield from all_of(not_correct, (*READS[engine], "SELECT 1 WHERE 1 = 0", f"SELECT * FROM ({truth}) AS t WHERE 1 = 0"))
+    yield from all_of(
+        refused, (f"{truth}; {truth}", f"{COMMANDS[engine][0]}; {truth}", f"{truth}; DROP TABLE audit_mark")
+    )
+    yield from all_of(
+        not_correct, (*READS[engine], "SELECT 1 WHERE 1 = 0", f"SELECT * FROM ({truth}) AS t WHERE 1 = 0")
+    )
     setup = getattr(case.rules, "setup", ())
     if setup and engine != "postgres" and (literals := rows_as_literals(case.task, engine, setup[0])):
         yield Attack(literals, not_correct)
@@ -88,11 +106,15 @@ def evaluated(case: Case) -> Iterable[Attack]:
 @attacks("repeated_tags", "sql")
 def repeated_fences(case: Case) -> Iterable[Attack]:
     fence = f"```sql\n{case.right}\n```"
-    yield from all_of(refused, (f"{fence}\n{fence}", f"```sql\n{fence}\n```", fence.removesuffix("```"), f"<think>{fence}</think>"))
+    yield from all_of(
+        refused, (f"{fence}\n{fence}", f"```sql\n{fence}\n```", fence.removesuffix("```"), f"<think>{fence}</think>")
+    )
 
 
 @attacks("length_padding", "sql")
 def padded(case: Case) -> Iterable[Attack]:
     prose = "This query is certainly right. " * 500
-    yield from all_of(refused, (f"{case.right}\n{prose}", f"{prose}\n{case.right}", f"```sql\n{case.right}\n```\n{prose}"))
+    yield from all_of(
+        refused, (f"{case.right}\n{prose}", f"{prose}\n{case.right}", f"```sql\n{case.right}\n```\n{prose}")
+    )
     yield Attack(f"{case.right}\n/* {prose} */", no_gain)

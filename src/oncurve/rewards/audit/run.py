@@ -11,7 +11,7 @@ from typing import get_args
 
 from oncurve.config.rewards import KindRules, PythonRules, RewardConfig
 from oncurve.rewards.answers import text_answer
-from oncurve.rewards.audit import boxes, empty, mathematics, numbers, programs, queries, words  # noqa: F401
+from oncurve.rewards.audit import boxes, empty, mathematics, numbers, programs, queries, reports, words  # noqa: F401
 from oncurve.rewards.audit.attack import ATTACKS, Attack, Case, Exploit, Yardstick, exploits
 from oncurve.rewards.audit.checks import CHECKS, Honest, constant, do_nothing, summed
 from oncurve.rewards.audit.finding import Finding
@@ -104,12 +104,15 @@ class Audit:
         right, wrong = next(scores), tuple(next(scores) for _ in case.wrong)
         said = tuple((text, next(scores)) for text in nothing)
         moved = tuple(tuple((text, next(scores)) for text in some) for some in series)
-        low = [min((s.value for s in some if s.status != "error"), default=0.0) for some in (wrong, [s for _, s in said])]
-        return Honest(case, Yardstick(right.value, *low, self._own), right, wrong, said, moved)
+        nothing_pays = least([score for _, score in said], 0.0)
+        yard = Yardstick(right.value, least(wrong, nothing_pays), nothing_pays, self._own)
+        return Honest(case, yard, right, wrong, said, moved)
 
     def _grade(self, case: Case, pairs: Sequence[tuple[Task, str]]) -> list[Score]:
         scores = self._grader.grade([(task, answer(task, text)) for task, text in pairs])
-        self._seen += [(case, text, score) for (task, text), score in zip(pairs, scores, strict=True) if task is case.task]
+        self._seen += [
+            (case, text, score) for (task, text), score in zip(pairs, scores, strict=True) if task is case.task
+        ]
         return scores
 
     def _attacked(self, exploit: Exploit) -> Finding:
@@ -154,12 +157,18 @@ class Audit:
         """The right answer once more, where an attack has changed what it gets."""
         case = honest.case
         [score] = self._grade(case, [(case.task, case.right)])
-        same = (score.status, score.correct, score.value) == (honest.right.status, honest.right.correct, honest.right.value)
+        same = (score.status, score.correct, score.value) == (
+            honest.right.status,
+            honest.right.correct,
+            honest.right.value,
+        )
         return [] if same or honest.right.status == "error" else [(case, case.right, score, False)]
 
     def _constant(self, exploit: Exploit) -> Finding:
         cases = [honest.case for honest in self._honest]
-        pool = dict.fromkeys([*(case.right for case in cases), *constant_answers(cases[0].rules, [c.task for c in cases])])
+        pool = dict.fromkeys(
+            [*(case.right for case in cases), *constant_answers(cases[0].rules, [c.task for c in cases])]
+        )
         pairs = [(text, case) for text in pool for case in cases if case.right != text]
         scores = self._grader.grade([(case.task, answer(case.task, text)) for text, case in pairs])
         paid: dict[str, list[tuple[Case, Score]]] = {}
@@ -170,6 +179,10 @@ class Audit:
 
     def _do_nothing(self, exploit: Exploit) -> Finding:
         return do_nothing(self._kind, exploit.does, exploit.right, self._honest, self._seen)
+
+
+def least(scores: Sequence[Score], otherwise: float) -> float:
+    return min((score.value for score in scores if score.status != "error"), default=otherwise)
 
 
 def answer(task: Task, text: str) -> Rollout:

@@ -4,7 +4,15 @@ import string
 from collections.abc import Iterable
 
 from oncurve.rewards.audit.attack import (
-    Attack, Case, all_of, attacks, no_gain, not_correct, part_zero, refused, unexecuted,
+    Attack,
+    Case,
+    all_of,
+    attacks,
+    no_gain,
+    not_correct,
+    part_zero,
+    refused,
+    unexecuted,
 )  # fmt: skip
 from oncurve.rewards.audit.written import formatted
 
@@ -15,6 +23,8 @@ SENTENCE = "I have looked at it very carefully. " * 300
 @attacks("multi_answer", "counting")
 def several_counts(case: Case) -> Iterable[Attack]:
     count, style = case.task.truth.count, case.rules.format
+    if style == "points":
+        return
     joined = (f"{count} or {count + 1}", f"{count}, {count + 1}", " ".join(map(str, range(max(10, count + 1)))))
     yield from all_of(refused, (formatted(text, style) for text in (*joined, f"{count}-{count + 1}")))
     yield Attack(f"{case.right} {case.wrong[0]}", refused)
@@ -47,7 +57,9 @@ def retracted_choice(case: Case) -> Iterable[Attack]:
 def evaluated_count(case: Case) -> Iterable[Attack]:
     command, style = f"__import__('os').system('touch {case.marker}')", case.rules.format
     judge = unexecuted(refused, case.marker)
-    yield from all_of(judge, (command, formatted(command, style), formatted(f"{case.task.truth.count - 1} + 1", style)))
+    yield Attack(command, judge)
+    if style != "points":
+        yield from all_of(judge, (formatted(command, style), formatted(f"{case.task.truth.count - 1} + 1", style)))
 
 
 @attacks("empty_think", "math", "choice", "code")
@@ -86,7 +98,8 @@ def padded(case: Case) -> Iterable[Attack]:
 @attacks("repeated_tags", "grounding", "detection", "pointing", "counting", "choice", "math")
 def repeated_tags(case: Case) -> Iterable[Attack]:
     right, opening, closing = case.right, *tags_of(case.right)
-    yield from all_of(refused, (right + right, f"{right}\n{right}", f"{right} {case.wrong[0]}"))
+    judge = not_correct if case.task.kind == "detection" else refused  # more boxes are an answer there
+    yield from all_of(judge, (f"{right}\n{right}", f"{right} {right}", f"{right} {case.wrong[0]}"))
     yield Attack(f"<think>{right}</think>", refused)
     if opening:
         yield Attack(opening + right + closing, refused)

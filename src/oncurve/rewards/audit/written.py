@@ -1,3 +1,4 @@
+# ruff: noqa: RUF001
 """Answers whose verdict is known, written from a task's truth: the right one, and some that are well formed and wrong."""
 
 import json
@@ -8,7 +9,8 @@ from textwrap import dedent
 
 from oncurve.config.rewards import KindRules
 from oncurve.geometry.boxes import iou
-from oncurve.geometry.dialects import print_box01
+from oncurve.geometry.dialects import Found, print_boxes, print_point
+from oncurve.geometry.written import BOX_DIALECTS
 from oncurve.truths import Box, CodeTruth, DiscTruth, Point
 from oncurve.types import Task
 
@@ -17,17 +19,30 @@ NONSENSE = "I do not know what to say."
 
 
 def boxes_text(task: Task, rules: KindRules, boxes: Sequence[Box], labels: Sequence[str] | None = None) -> str:
-    """The boxes in the rules' dialect; `none` where there is none."""
-    return "".join(map(print_box01, boxes)) or "none"
+    """The boxes in the rules' dialect, one behind the other where it holds one only."""
+    found = [Found(box, label) for box, label in zip(boxes, labels or [None] * len(boxes), strict=True)]
+    size = rules.model_size or (task.images[0].pixels.size if task.images else None)
+    if BOX_DIALECTS[rules.dialect].several:
+        return print_boxes(found, rules.dialect, size)
+    return "".join(print_boxes([one], rules.dialect, size) for one in found)
 
 
 def point_text(task: Task, rules: KindRules, point: Point) -> str:
-    return f"<point>{point[0]:.3f},{point[1]:.3f}</point>"
+    return print_point(point, rules.dialect)
+
+
+def count_text(rules: KindRules, count: int) -> str:
+    """The count, or as many points."""
+    if rules.format == "points":
+        return "".join(f"<point>{i / (count + 1):.4f},0.5</point>" for i in range(1, count + 1)) or "none"
+    return formatted(str(count), rules.format)
 
 
 def formatted(text: str, style: str) -> str:
     """Example: `formatted("3", "boxed")` is `\\boxed{3}`."""
-    return {"plain": "{}", "tag": "<answer>{}</answer>", "boxed": "\\boxed{{{}}}", "hash": "#### {}"}[style].format(text)
+    return {"plain": "{}", "tag": "<answer>{}</answer>", "boxed": "\\boxed{{{}}}", "hash": "#### {}"}[style].format(
+        text
+    )
 
 
 def table_program(truth: CodeTruth, tests: Sequence[dict]) -> str:
@@ -69,7 +84,9 @@ def constant_answers(rules: KindRules, tasks: Sequence[Task]) -> list[str]:
         return [boxes_text(tasks[0], rules, boxes) for boxes in ([], [(0.0, 0.0, 1.0, 1.0)])]
     if kind == "pointing":
         return [point_text(tasks[0], rules, (0.5, 0.5))]
-    if kind in ("counting", "math"):
+    if kind == "counting":
+        return [count_text(rules, number) for number in range(4)]
+    if kind == "math":
         return [formatted(number, rules.format) for number in ("0", "1", "2", "3")]
     if kind == "choice":
         return [formatted(choice, rules.format) for choice in rules.choices]
@@ -132,7 +149,9 @@ def _math(task: Task, rules: KindRules, answer: str) -> str:
 
 def _wrong_math(task: Task, rules: KindRules) -> Iterable[str]:
     answer = task.truth.answer
-    numbers = (str(int(answer) + 1), str(-int(answer) - 3)) if re.fullmatch(r"-?[0-9]+", answer) else ("987654321", "-0.123")
+    numbers = (
+        (str(int(answer) + 1), str(-int(answer) - 3)) if re.fullmatch(r"-?[0-9]+", answer) else ("987654321", "-0.123")
+    )
     return [_math(task, rules, number) for number in numbers]
 
 
@@ -148,17 +167,94 @@ def _wrong_code(task: Task, rules: KindRules) -> Iterable[str]:
     return [f"```python\n{program}\n```" if rules.fence == "required" else program]
 
 
+LIMITS = {
+    "en": "How the person feels can not be known from a picture.",
+    "zh": "从图片无法知道这个人的感受。",
+}
+REPLIES = {
+    "en": "I can see {}. I can't know from this how you feel. Would you like to tell me more? I am here to listen.",
+    "zh": "我看到{}。我无法从这里知道你的感受。你愿意多说一些吗？我在这里听你说。",
+}
+SENTENCES = {
+    "en": (
+        "The picture shows a wooden table beside a window.",
+        "Two cups stand on it, one of them half full.",
+        "A small lamp throws light across the left wall.",
+        "Behind the chair there is a shelf with old books.",
+        "Outside, rain has left drops upon the glass.",
+        "Nobody sits in the room at this moment.",
+    ),
+    "zh": (
+        "图片里有一张木桌和一扇窗。",
+        "桌上放着两个杯子，其中一个半满。",
+        "左边的墙上有一盏小灯。",
+        "椅子后面是放旧书的架子。",
+    ),
+}
+
+
+def _report(task: Task, rules: KindRules, regions: Sequence[tuple[Box, str, str]]) -> str:
+    seen = [
+        {"region": list(box), "type": name, "description": words, "confidence": 0.9} for box, name, words in regions
+    ]
+    report = {"observable_evidence": seen, "mental_state_conclusion": None, "limits": LIMITS[rules.language]}
+    return json.dumps(report, ensure_ascii=False)
+
+
+def _evidence(task: Task, rules: KindRules) -> str:
+    joined = {"en": ", ".join, "zh": "、".join}[rules.language]
+    regions = task.truth.regions
+    return _report(
+        task, rules, [(r.region, r.type, joined(r.attributes or (r.type.replace("_", " "),))) for r in regions]
+    )
+
+
+def _wrong_evidence(task: Task, rules: KindRules) -> Iterable[str]:
+    far = _far_boxes([region.region for region in task.truth.regions])
+    words = {"en": "a plain wall", "zh": "一面墙"}[rules.language]
+    return [_report(task, rules, [(box, "background", words)]) for box in far]
+
+
+def _reply(task: Task, rules: KindRules) -> str:
+    joined = {"en": " and ".join, "zh": "，".join}[rules.language]
+    return REPLIES[rules.language].format(joined(entry.description.rstrip(".。") for entry in task.truth.evidence))
+
+
+def _wrong_reply(task: Task, rules: KindRules) -> Iterable[str]:
+    return [{"en": "You are depressed and need treatment.", "zh": "你患有抑郁症，需要治疗。"}[rules.language]]
+
+
+def honest_text(task: Task, rules: KindRules) -> str:
+    """A short text about nothing, with the tags, the sections, the language and the length that the parts ask for."""
+    parts = {part.type: part for part in getattr(rules, "parts", ())}
+    language = parts["language"].language if "language" in parts else "en"
+    sentences = SENTENCES[language]
+    body = ("" if language == "zh" else " ").join(sentences)
+    if (target := parts.get("length_target")) and target.unit != "tokens":
+        body = body[: target.target] if target.unit == "characters" else " ".join(body.split()[: target.target])
+    if "process" in parts:
+        headings = parts["process"].sections
+        body = "\n".join(f"{heading} {sentences[i % len(sentences)]}" for i, heading in enumerate(headings))
+    if "tags" in parts:
+        *first, last = parts["tags"].tags
+        return "".join(f"<{tag}>{sentences[i % 2]}</{tag}>" for i, tag in enumerate(first)) + f"<{last}>{body}</{last}>"
+    return body
+
+
 RIGHT: dict[str, Callable[[Task, KindRules], str]] = {
     "grounding": lambda task, rules: boxes_text(task, rules, [task.truth.box]),
     "detection": lambda task, rules: boxes_text(task, rules, task.truth.boxes, task.truth.labels),
     "pointing": lambda task, rules: point_text(task, rules, _center(task.truth)),
-    "counting": lambda task, rules: formatted(str(task.truth.count), rules.format),
+    "counting": lambda task, rules: count_text(rules, task.truth.count),
     "ocr": lambda task, rules: task.truth.text,
     "choice": lambda task, rules: formatted(task.truth.choice, rules.format),
     "short_answer": lambda task, rules: task.truth.answers[0],
     "math": lambda task, rules: _math(task, rules, task.truth.answer),
     "code": _code,
     "sql": lambda task, rules: task.truth.sql,
+    "evidence": _evidence,
+    "reply": _reply,
+    "text": honest_text,
 }
 WRONG: dict[str, Callable[[Task, KindRules], Iterable[str]]] = {
     "grounding": lambda task, rules: [boxes_text(task, rules, [box]) for box in _far_boxes([task.truth.box])],
@@ -166,12 +262,15 @@ WRONG: dict[str, Callable[[Task, KindRules], Iterable[str]]] = {
         boxes_text(task, rules, [box], _labels(task, 1)) for box in _far_boxes(task.truth.boxes)
     ],
     "pointing": lambda task, rules: [point_text(task, rules, point) for point in _far_points(task.truth)],
-    "counting": lambda task, rules: [formatted(str(task.truth.count + rules.band + n), rules.format) for n in (1, 7)],
+    "counting": lambda task, rules: [count_text(rules, task.truth.count + rules.band + n) for n in (1, 7)],
     "ocr": lambda task, rules: ["~" * len(task.truth.text)],
     "choice": lambda task, rules: [formatted(c, rules.format) for c in rules.choices if c != task.truth.choice],
     "short_answer": lambda task, rules: ["~~ something else entirely ~~"],
     "math": _wrong_math,
     "code": _wrong_code,
     "sql": lambda task, rules: ["SELECT 'no such row'", "SELECT 1 WHERE 1 = 0"],
+    "evidence": _wrong_evidence,
+    "reply": _wrong_reply,
+    "text": lambda task, rules: [],
 }
 BETTER: dict[str, Callable[[Task, KindRules], list[list[str]]]] = {"grounding": _box_series, "ocr": _ocr_series}
