@@ -10,6 +10,7 @@ from oncurve.rewards.audit.finding import Example, Finding, words
 from oncurve.types import Score
 
 MAX_CONSTANT_SHARE = 0.9  # of what honest answers get above nothing; from there on the tasks need no looking
+MAX_FORMED = 1.25  # what a wrong answer gets above nonsense, in units of what the right one gets above it
 MIN_CORRELATION = -0.5
 MIN_RANKED = 6  # answers in a group, for a rank correlation to mean anything
 COSTS = ("difference", "distance", "cer", "wer")  # parts that are less where an answer is better
@@ -68,19 +69,19 @@ def sensitivity(kind: str, honest: Sequence[Honest]) -> Finding | None:
 
 
 def correctness_pays_most(kind: str, honest: Sequence[Honest]) -> Finding | None:
-    """Being well formed may not pay more than being right on top of it."""
+    """Being well formed may not pay clearly more than being right on top of it; printed truths are rounded."""
     found, gaps = [], []
     for h in honest:
         if h.wrong:
             score = min(h.wrong, key=lambda score: score.value)
             formed, right = score.value - h.yard.nothing, h.right.value - score.value
             gaps.append((formed, right))
-            found.append((h.case, h.case.wrong[h.wrong.index(score)], score, formed <= right + EPS))
+            found.append((h.case, h.case.wrong[h.wrong.index(score)], score, formed <= MAX_FORMED * right + EPS))
     if not found:
         return None
     formed, right = (fmean(values) for values in zip(*gaps, strict=True))
     does = "what a wrong answer gets above nonsense, against what the right one gets above it"
-    finding = summed("correctness_pays_most", kind, does, "being right pays at least as much as all the rest", found)
+    finding = summed("correctness_pays_most", kind, does, "being right pays as much as all the rest", found)
     return replace(finding, verdict=f"well formed {formed:+.3g}, right {right:+.3g}")
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import get_args
 
 from oncurve.config.rewards import KindRules, PythonRules, RewardConfig
+from oncurve.errors import BrokenReward
 from oncurve.rewards.answers import text_answer
 from oncurve.rewards.audit import boxes, empty, mathematics, numbers, programs, queries, reports, words  # noqa: F401
 from oncurve.rewards.audit.attack import ATTACKS, Attack, Case, Exploit, Yardstick, exploits
@@ -20,6 +21,7 @@ from oncurve.rewards.kinds import rules_for
 from oncurve.types import Grader, Rollout, Score, Task, TaskSet
 
 NUM_TASKS, NUM_TASKS_QUICK = 8, 3  # of one kind
+NUM_SHOWN = 5  # broken exploits, in a refusal
 NUM_SEEN = 200  # tasks looked at for kinds
 SLOW = ("expression_bomb", "fork_bomb_or_hang", "sql_bomb")  # one answer at a time, on one task, not in a quick audit
 BOMB_TIMEOUT_S = 1.0
@@ -40,20 +42,33 @@ def audit(
     """
     found = []
     with tempfile.TemporaryDirectory() as folder:
-        for kind, some in by_kind(tasks, limit or (NUM_TASKS_QUICK if quick else NUM_TASKS)).items():
+        sole = reward.type if isinstance(reward, KindRules) else None
+        for kind, some in by_kind(tasks, limit or (NUM_TASKS_QUICK if quick else NUM_TASKS), sole).items():
             found += Audit(grader, reward, kind, some, Path(folder) / "executed", quick).findings()
     return found
 
 
-def by_kind(tasks: TaskSet, limit: int) -> dict[str, list[Task]]:
-    """The first `limit` tasks of each kind, of up to `NUM_SEEN` that lie evenly over the set."""
+def refuse_broken(grader: Grader, reward: RewardConfig, tasks: TaskSet) -> None:
+    """A quick audit. Raises `BrokenReward` that names what won."""
+    broken = [finding for finding in audit(grader, reward, tasks, quick=True) if not finding.ok]
+    if broken:
+        shown = "".join(f"\n    {f.exploit} ({f.kind}): {f.verdict}; right is: {f.right}" for f in broken[:NUM_SHOWN])
+        more = f"\n    and {len(broken) - NUM_SHOWN} more" if len(broken) > NUM_SHOWN else ""
+        raise BrokenReward(
+            f"the reward can be won without doing the task, and a model would find out:{shown}{more}\n"
+            "    `oncurve audit CONFIG` shows each in full; mend the reward, or train with --no-audit"
+        )
+
+
+def by_kind(tasks: TaskSet, limit: int, sole: str | None = None) -> dict[str, list[Task]]:
+    """The first `limit` tasks of each kind, of some `NUM_SEEN` that lie evenly over the set; `sole` is the only kind in it."""
     found: dict[str, list[Task]] = {}
     for index in range(0, len(tasks), max(1, len(tasks) // NUM_SEEN)):
         task = tasks[index]
         found.setdefault(task.kind, [])
         if len(found[task.kind]) < limit:
             found[task.kind].append(task)
-        elif len(found) == 1 and index >= NUM_SEEN:
+        if sole in found and len(found[sole]) == limit:
             break
     return found
 
@@ -169,7 +184,8 @@ class Audit:
         pool = dict.fromkeys(
             [*(case.right for case in cases), *constant_answers(cases[0].rules, [c.task for c in cases])]
         )
-        pairs = [(text, case) for text in pool for case in cases if case.right != text]
+        source = {case.right: case for case in reversed(cases)}  # an answer is not tried on the task it is from
+        pairs = [(text, case) for text in pool for case in cases if source.get(text) is not case]
         scores = self._grader.grade([(case.task, answer(case.task, text)) for text, case in pairs])
         paid: dict[str, list[tuple[Case, Score]]] = {}
         for (text, case), score in zip(pairs, scores, strict=True):

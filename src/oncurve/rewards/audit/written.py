@@ -193,6 +193,11 @@ SENTENCES = {
 }
 
 
+def _wrong_queries(sql: str) -> Iterable[str]:
+    rows = f"SELECT * FROM ({sql.rstrip().removesuffix(';')}) AS t"
+    return ["SELECT 'no such row'", "SELECT 1 WHERE 1 = 0", f"{rows} UNION ALL {rows}"]
+
+
 def _report(task: Task, rules: KindRules, regions: Sequence[tuple[Box, str, str]]) -> str:
     seen = [
         {"region": list(box), "type": name, "description": words, "confidence": 0.9} for box, name, words in regions
@@ -268,7 +273,7 @@ WRONG: dict[str, Callable[[Task, KindRules], Iterable[str]]] = {
     "short_answer": lambda task, rules: ["~~ something else entirely ~~"],
     "math": _wrong_math,
     "code": _wrong_code,
-    "sql": lambda task, rules: ["SELECT 'no such row'", "SELECT 1 WHERE 1 = 0"],
+    "sql": lambda task, rules: _wrong_queries(task.truth.sql),
     "evidence": _wrong_evidence,
     "reply": _wrong_reply,
     "text": lambda task, rules: [],
