@@ -95,6 +95,7 @@ def _show(title: str, findings: list) -> None:
 
 
 def _show_broken(console, finding) -> None:
+    from rich.table import Table
     from rich.text import Text
 
     console.print()
@@ -103,9 +104,13 @@ def _show_broken(console, finding) -> None:
     if example := finding.example:
         lines += [("task", example.task_id), ("answer", _shortened(example.text)), ("evidence", example.score.evidence)]
         lines += [("parts", ", ".join(f"{name} {value:.3g}" for name, value in example.score.parts.items()))]
+    grid = Table.grid(padding=(0, 2, 0, 0))
+    grid.add_column(min_width=11)
+    grid.add_column(overflow="fold")
     for label, text in lines:
         if text:
-            console.print(Text(f"  {label:<10}{text}".replace("\n", "\n" + " " * 12)))
+            grid.add_row(f"  {label}", Text(text))
+    console.print(grid)
 
 
 def _shortened(text: str) -> str:

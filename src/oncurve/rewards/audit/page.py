@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from html import escape
 from itertools import groupby
 
-from oncurve.rewards.audit.finding import Example, Finding
+from oncurve.rewards.audit.finding import Example, Finding, words
 
 STYLE = """
 :root { color-scheme: light dark; --page: #fbfaf8; --card: #fff; --ink: #1d1d1f; --soft: #66666e; --line: #e4e2dd;
@@ -82,9 +82,7 @@ def _example(example: Example) -> list[tuple[str, str]]:
     rows = [
         ("task", escape(example.task_id)),
         ("worst answer", f'<pre tabindex="0">{escape(answer)}</pre>'),
-        ("status", escape(f"{score.status} ({score.reason})" if score.reason else score.status)),
-        ("value", f"{score.value:.6g}"),
-        ("correct", "not said" if score.correct is None else "yes" if score.correct else "no"),
+        ("score", escape(words(score))),
         ("parts", escape(parts)),
         ("extracted", escape("" if score.extracted is None else repr(score.extracted))),
         ("evidence", escape(score.evidence)),

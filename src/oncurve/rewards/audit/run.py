@@ -7,9 +7,9 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
-from oncurve.config.rewards import KindRules, PythonRules, RewardConfig
+from oncurve.config.rewards import KIND_RULES, KindRules, PythonRules, RewardConfig
 from oncurve.errors import BrokenReward
 from oncurve.rewards.answers import text_answer
 from oncurve.rewards.audit import boxes, empty, mathematics, numbers, programs, queries, reports, words  # noqa: F401
@@ -27,6 +27,7 @@ SLOW = ("expression_bomb", "fork_bomb_or_hang", "sql_bomb")  # one answer at a t
 BOMB_TIMEOUT_S = 1.0
 GRACE_S = 5.0  # behind its time-out, for a process to be killed and a new one to start
 MAX_GROWTH_BYTES = 512 << 20  # of this process during a bomb
+NUM_ATTEMPTS = 2  # of a grader, where a function fails
 RSS_UNIT = 1 if sys.platform == "darwin" else 1024
 
 Graded = list[tuple[Case, str, Score, bool]]
@@ -80,10 +81,12 @@ class Audit:
         self, grader: Grader, reward: RewardConfig, kind: str, tasks: Sequence[Task], marker: Path, quick: bool
     ):
         self._grader, self._kind, self._quick, self._marker = grader, kind, quick, marker
-        self._own = isinstance(reward, PythonRules)
-        self._timeout_s = 2 * reward.timeout_s if self._own else BOMB_TIMEOUT_S
+        rules = rules_of(reward, kind)
+        self._known = rules is not None
+        self._own = not self._known or reward.type == "compose"  # what breaks a format may count 0 and be scored there
+        self._deadline_s = GRACE_S + (BOMB_TIMEOUT_S if self._known else 0.0) + NUM_ATTEMPTS * slowest_s(reward)
         self._seen: list[tuple[Case, str, Score]] = []
-        self._honest = [self._answered(case) for case in self._cases(reward, tasks)]
+        self._honest = [self._answered(case) for case in self._cases(rules or KIND_RULES[kind](type=kind), tasks)]
 
     def findings(self) -> list[Finding]:
         checks = (check(self._kind, self._honest) for check in CHECKS)
@@ -96,10 +99,9 @@ class Audit:
             self._do_nothing(named["do_nothing"]),
         ]
 
-    def _cases(self, reward: RewardConfig, tasks: Sequence[Task]) -> list[Case]:
-        base = reward if isinstance(reward, KindRules) else None
+    def _cases(self, base: KindRules, tasks: Sequence[Task]) -> list[Case]:
         rules = [rules_for(task, base) for task in tasks]
-        if self._own:
+        if not self._known:
             best = max(spellings(rules[0]), key=lambda rules: self._pays(tasks[0], right_answer(tasks[0], rules)))
             rules = [best] * len(tasks)
         return [
@@ -150,7 +152,7 @@ class Audit:
         case = honest.case
         scores = self._grade(case, [(attack.task or case.task, attack.text) for attack in attacks])
         return [
-            (case, attack.text, score, score.status != "error" and attack.judge(score, honest.yard))
+            (case, attack.text, score, is_right(score, attack, honest.yard))
             for attack, score in zip(attacks, scores, strict=True)
         ]
 
@@ -158,13 +160,13 @@ class Audit:
         """Each alone, against the clock and this process's memory."""
         case, found = honest.case, []
         task = case.task
-        if not self._own and "timeout_s" in type(case.rules).model_fields:
+        if self._known and "timeout_s" in type(case.rules).model_fields:
             task = replace(task, options={**task.options, "timeout_s": BOMB_TIMEOUT_S})
         for attack in attacks:
             begin, before = time.monotonic(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
             [(_, text, score, ok)] = self._judged(honest, [replace(attack, task=task)])
             growth = RSS_UNIT * (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
-            in_time = time.monotonic() - begin <= self._timeout_s + GRACE_S
+            in_time = time.monotonic() - begin <= self._deadline_s
             found.append((case, text, score, ok and in_time and growth <= MAX_GROWTH_BYTES))
         return found
 
@@ -203,7 +205,30 @@ def least(scores: Sequence[Score], otherwise: float) -> float:
 
 def answer(task: Task, text: str) -> Rollout:
     """`text` as an answer by a model that saw the images in their own sizes."""
-    return replace(text_answer(task, text), model_image_sizes=tuple(image.pixels.size for image in task.images))
+    return text_answer(task, text, [image.pixels.size for image in task.images])
+
+
+def is_right(score: Score, attack: Attack, yard: Yardstick) -> bool:
+    """An error never is; an answer that a function has declined to grade has won nothing."""
+    if score.status == "error":
+        return score.reason == "not_graded"
+    return attack.judge(score, yard)
+
+
+def rules_of(reward: RewardConfig, kind: str) -> KindRules | None:
+    """The rules of `kind` that a reward grades by, alone or among others; None where it has none but a function's."""
+    found: Any = reward
+    if reward.type == "kinds":
+        found = getattr(reward, kind)
+    elif reward.type == "compose":
+        found = next((part.rules for part in reward.parts if part.rules.type == kind and part.is_for(kind)), None)
+    return found if isinstance(found, KindRules) and found.type == kind else None
+
+
+def slowest_s(reward: RewardConfig) -> float:
+    """The longest that a function of the user's own may take."""
+    every = [part.rules for part in reward.parts] if reward.type == "compose" else [reward]
+    return max((rules.timeout_s for rules in every if isinstance(rules, PythonRules)), default=0.0)
 
 
 def spellings(rules: KindRules) -> Iterator[KindRules]:
