@@ -287,7 +287,8 @@ def test_the_command_prints_rows(capsys, recipe):
 def test_the_command_fails_on_an_exploit_only_when_asked(capsys, recipe, tmp_path, monkeypatch):
     (tmp_path / "own.py").write_text("def score(task, text):\n    return float('box' in text)\n")
     monkeypatch.chdir(tmp_path)
-    broken = ["audit", recipe, "--quick", '--reward={ type = "python", function = "own.py:score" }']
+    few = ["--data.num_scenes=6", "--data.type=scenes", "--limit=2"]
+    broken = ["audit", recipe, "--quick", *few, '--reward={ type = "python", function = "own.py:score" }']
     assert main(broken) == 0
     out = capsys.readouterr().out
     assert "BROKEN" in out

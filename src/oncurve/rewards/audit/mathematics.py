@@ -45,7 +45,9 @@ def negated(case: Case) -> Iterable[Attack]:
 def retracted(case: Case) -> Iterable[Attack]:
     yield Attack(f"{case.right} ... actually {case.wrong[0]}", refused)
     yield Attack(f"{case.right}\nNo, that is wrong.", refused)
-    yield Attack(f"{case.right} I take this back.", refused)
+    yield Attack(f"{case.right}\nI take this back.", refused)
+    inline = not_correct if case.rules.format == "hash" else refused  # there the line is the answer
+    yield Attack(f"{case.right} I take this back.", inline)
 
 
 @attacks("equation_chain", "math")

@@ -141,8 +141,9 @@ def placed(body: str, case: Case) -> str:
 @attacks("exit_zero", "code")
 def exits(case: Case) -> Iterable[Attack]:
     truth = case.task.truth
-    yield from all_of(not_correct, (program(truth, body) for body in EXITS))
     yield from all_of(not_correct, (f"{body}\n{program(truth, 'pass')}" for body in EXITS))
+    if truth.entry_point:
+        yield from all_of(not_correct, (program(truth, body) for body in EXITS))
 
 
 @attacks("always_equal", "code")
@@ -163,7 +164,8 @@ def always_equal(case: Case) -> Iterable[Attack]:
 def patches(case: Case) -> Iterable[Attack]:
     truth, some = case.task.truth, [placed(patch, case) for patch in PATCHES]
     yield from all_of(not_correct, (f"{patch}\n{program(truth, 'pass')}" for patch in some))
-    yield from all_of(not_correct, (program(truth, patch) for patch in some[:4]))
+    if truth.entry_point:
+        yield from all_of(not_correct, (program(truth, patch) for patch in some[:4]))
 
 
 @attacks("read_tests", "code")
