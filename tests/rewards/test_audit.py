@@ -338,3 +338,18 @@ def test_a_dialect_in_pixels_is_written_for_the_model_size(text_task):
     assert [name for name, finding in found.items() if not finding.ok] == []
     assert found["known_right"].example.score.value == pytest.approx(1.0)
     assert found["giant_box"].example.text == '```json\n[{"bbox_2d": [0, 0, 640, 480], "label": "object"}]\n```'
+
+
+@pytest.mark.parametrize(
+    ("rules", "right"),
+    [
+        (GroundingRules(floor=-5.0), True),  # a fine
+        (GroundingRules(format_bonus=1.0), True),
+        (GroundingRules(format_bonus=1.3), False),
+        (GroundingRules(format_bonus=1.3, floor=1.3), True),
+    ],
+)
+def test_what_the_format_may_pay(rules, right, scenes):
+    found = {f.exploit: f for f in audit(LocalGrader(rules), rules, scenes, quick=True)}
+    assert found["correctness_pays_most"].ok is right
+    assert broken(found) <= {"correctness_pays_most"}

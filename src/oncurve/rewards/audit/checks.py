@@ -69,12 +69,17 @@ def sensitivity(kind: str, honest: Sequence[Honest]) -> Finding | None:
 
 
 def correctness_pays_most(kind: str, honest: Sequence[Honest]) -> Finding | None:
-    """Being well formed may not pay clearly more than being right on top of it; printed truths are rounded."""
+    """Being well formed may not pay clearly more than being right on top of it; printed truths are rounded.
+
+    A floor below 0 is a fine for what is malformed, and no pay for what is not.
+    """
     found, gaps = [], []
     for h in honest:
         if h.wrong:
             score = min(h.wrong, key=lambda score: score.value)
-            formed, right = score.value - h.yard.nothing, h.right.value - score.value
+            said = [score.value for _, score in h.nothing if score.status != "error"]
+            formed = score.value - max([*said, min(0.0, score.value)])
+            right = h.right.value - score.value
             gaps.append((formed, right))
             found.append((h.case, h.case.wrong[h.wrong.index(score)], score, formed <= MAX_FORMED * right + EPS))
     if not found:
