@@ -32,6 +32,7 @@ from oncurve.record.files import locked
 from oncurve.record.reader import RunReader
 from oncurve.record.schema import AnswerRecord
 from oncurve.record.writer import RunWriter
+from oncurve.rewards.audit.run import refuse_broken
 from oncurve.rewards.grader import LocalGrader
 from oncurve.rollout.local import LocalSampler
 from oncurve.sft import written_answer
@@ -74,27 +75,43 @@ class Clock:
 
 
 def train(
-    config: TrainConfig, command: str, reporter: Reporter, *, resume: Path | None = None, replace: bool = False
+    config: TrainConfig,
+    command: str,
+    reporter: Reporter,
+    *,
+    resume: Path | None = None,
+    replace: bool = False,
+    audit: bool = False,
 ) -> Path:
     """Run `config` to its end and return the run's folder; `resume` goes on from that run's last intact checkpoint.
 
-    Raises `DataError`, `ModelError` or `RunError` for what a user can mend, and `KeyboardInterrupt` that says how to go on
+    `audit` attacks the reward first, quickly, and raises `BrokenReward` where it can be won without the task. Raises
+    `DataError`, `ModelError` or `RunError` for what a user can mend, and `KeyboardInterrupt` that says how to go on
     after Ctrl-C: the first stops at the end of the update with a checkpoint, the second at once.
     """
     with ExitStack() as held:
-        return _train(config, command, reporter, held, resume=resume, replace=replace)
+        return _train(config, command, reporter, held, resume=resume, replace=replace, audit=audit)
 
 
 def _train(
-    config: TrainConfig, command: str, reporter: Reporter, held: ExitStack, *, resume: Path | None, replace: bool
+    config: TrainConfig,
+    command: str,
+    reporter: Reporter,
+    held: ExitStack,
+    *,
+    resume: Path | None,
+    replace: bool,
+    audit: bool,
 ) -> Path:
     tasks, heldout = load_tasks(config.data), load_tasks(config.heldout)
+    grader = LocalGrader(config.reward)
+    if audit:
+        refuse_broken(grader, config.reward, tasks)
     policy = load_policy(config.model, seed=config.seed)
     if config.objective.kl.beta > 0:
         policy.freeze_reference()
     planner = Planner(tasks, config.sampling, config.seed)
     sampler = LocalSampler(policy, max_new_tokens=config.sampling.max_new_tokens)
-    grader = LocalGrader(config.reward)
     updater = Updater(policy, config)
     check = check_shared_prefix(policy, tasks[0])
     folder = resume or Path(config.runs_folder) / config.name
