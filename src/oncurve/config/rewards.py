@@ -3,11 +3,13 @@
 A task may set keys of its kind's rules for itself (`Task.options`), such as the choices of a question.
 """
 
+import math
 from typing import Annotated, Literal, Self
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from oncurve.config.base import NotNegative, NotNegativeFloat, Positive, PositiveFloat, Section, Share
+from oncurve.config.text_parts import TextPart
 
 
 def _tuple(value: object) -> object:
@@ -65,7 +67,7 @@ class CountingRules(KindRules):
     """1 for the truth's number, or for one within `band` of it."""
 
     type: Literal["counting"]
-    format: Literal["plain", "tag", "boxed"] = "plain"
+    format: Literal["plain", "tag", "boxed", "points"] = "plain"
     band: NotNegative = 0
 
 
@@ -83,12 +85,19 @@ class ChoiceRules(KindRules):
     choices: Texts = ("A", "B", "C", "D")
     format: Literal["plain", "tag", "boxed"] = "plain"
 
+    @field_validator("choices")
+    @classmethod
+    def _can_be_told_apart(cls, choices: tuple[str, ...]) -> tuple[str, ...]:
+        if len(choices) < 2 or len(set(choices)) < len(choices) or any(choice != choice.strip() or not choice for choice in choices):
+            raise ValueError("two choices or more are needed, all different, none empty or with white space around")
+        return choices
+
 
 class ShortAnswerRules(KindRules):
     """ANLS: the best normalised similarity to one of the truth's answers, 0 below `threshold` (arXiv 1905.13648)."""
 
     type: Literal["short_answer"]
-    threshold: Share = 0.5
+    threshold: Annotated[float, Field(gt=0, le=1)] = 0.5
 
 
 class MathRules(KindRules):
@@ -131,9 +140,29 @@ class ReplyRules(KindRules):
 
 
 class TextRules(KindRules):
-    """A weighted sum of parts of the text."""
+    """A weighted sum of parts of the text. `floor` is the lowest total that an answer can get where it is not set."""
 
     type: Literal["text"]
+    parts: Annotated[tuple[TextPart, ...], BeforeValidator(_tuple)] = ()
+    floor: float | None = None
+
+    @property
+    def lowest(self) -> float:
+        """The least that an answer can get."""
+        return sum(min(part.weight * bound for bound in part.bounds) for part in self.parts if part.weight)
+
+    @model_validator(mode="after")
+    def _doing_nothing_never_pays(self) -> Self:
+        if len({part.name for part in self.parts}) < len(self.parts):
+            raise ValueError("two parts have one name; give them a name each")
+        if self.lowest == -math.inf:
+            raise ValueError("a part has no lower bound, so no floor can lie below it; set most on every length_penalty")
+        if self.floor is not None and self.parts and self.floor > self.lowest:
+            raise ValueError(
+                f"floor {self.floor:g} is above {self.lowest:g}, the lowest total of these parts: an empty answer would pay; "
+                f"set floor no higher, or leave it out"
+            )
+        return self
 
 
 class PythonRules(Section):
