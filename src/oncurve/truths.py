@@ -4,6 +4,7 @@ As JSON they look as in `docs/rewards.md`: `parse_truth("counting", {"count": 3}
 image.
 """
 
+import json
 from dataclasses import asdict
 from typing import Annotated, Any
 
@@ -186,7 +187,7 @@ def parse_truth(kind: str, value: Any) -> Truth:
     forms = FORMS[kind]
     form = next((form for form in forms if _keys(form) & _given(value)), forms[0])
     try:
-        return TypeAdapter(form).validate_python(value)
+        return TypeAdapter(form).validate_json(json.dumps(value))
     except ValidationError as error:
         faults = error.errors(include_url=False)
         raise ValueError("; ".join(_words(fault) for fault in faults)) from None

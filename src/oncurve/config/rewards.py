@@ -147,19 +147,20 @@ class TextRules(KindRules):
     floor: float | None = None
 
     @property
-    def lowest(self) -> float:
-        """The least that an answer can get."""
-        return sum(min(part.weight * bound for bound in part.bounds) for part in self.parts if part.weight)
+    def bounds(self) -> tuple[float, float]:
+        """The least and the most that an answer with any text in it can get."""
+        ends = [sorted(part.weight * end if part.weight else 0.0 for end in part.bounds) for part in self.parts]
+        return sum(low for low, _ in ends), sum(high for _, high in ends)
 
     @model_validator(mode="after")
     def _doing_nothing_never_pays(self) -> Self:
         if len({part.name for part in self.parts}) < len(self.parts):
             raise ValueError("two parts have one name; give them a name each")
-        if self.lowest == -math.inf:
+        if not math.isfinite(self.bounds[0]):
             raise ValueError("a part has no lower bound, so no floor can lie below it; set most on every length_penalty")
-        if self.floor is not None and self.parts and self.floor > self.lowest:
+        if self.floor is not None and self.parts and self.floor > self.bounds[0]:
             raise ValueError(
-                f"floor {self.floor:g} is above {self.lowest:g}, the lowest total of these parts: an empty answer would pay; "
+                f"floor {self.floor:g} is above {self.bounds[0]:g}, the lowest total of these parts: an empty answer would pay; "
                 f"set floor no higher, or leave it out"
             )
         return self

@@ -20,7 +20,7 @@ _BEHIND = re.compile(r"(?:\\[\])]|[\s.$])*")
 _NEGATED = re.compile(
     r"(?:\b(?:not|never|neither|nor|cannot|without|except|wrong|incorrect)\b|n['\u2019]t\b|\\n(?:e|eq|ot)\b|\u2260"
     r"|other\ than|anything\ but|instead\ of|rather\ than)"
-    r"(?:\s+(?!(?:but|so|thus|therefore|hence|then|instead|rather)\b)[\w'=]+){0,3}[\s:=$*]*$",
+    r"(?:(?:[ \t]+(?!(?:but|so|thus|therefore|hence|then|instead|rather)\b)[\w'=]+){0,3}[ \t:=$*]*|(?:[\s:=$*]|\\[\[(])*)\Z",
     re.IGNORECASE | re.VERBOSE,
 )
 _NEGATED_WITHIN = 80  # characters before the answer

@@ -4,7 +4,6 @@ The function never enters the trainer's process: a worker imports it, gets plain
 checked here. Whatever else it does (raise, hang, end its process, return what is no score) is a fault of the verifier.
 """
 
-import sys
 from queue import Empty, SimpleQueue
 from typing import Annotated, Any
 

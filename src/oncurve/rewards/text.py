@@ -57,7 +57,7 @@ def grade(text: str, context: Context, rules: TextRules) -> Score:
     try:
         encodable(not_empty(text))
     except MalformedAnswer as fault:
-        return invalid(fault, rules.lowest if rules.floor is None else rules.floor, VERIFIER)
+        return invalid(fault, rules.bounds[0] if rules.floor is None else rules.floor, VERIFIER)
     values = {part.name: part_value(text, part, context) for part in rules.parts}
     weighted = {part.name: part.weight * values[part.name] for part in rules.parts}
     return Score(
