@@ -2,9 +2,9 @@
 
     python tools/gsm8k_study.py FILE.jsonl … [--json]
 
-The files have GSM8K's `question` and `answer`, the latter ending in `#### number`. Every truth is spelt in every way and format
-behind its own reasoning; what is refused of these is a false reject. Every truth is then made wrong in every way; what is accepted
-of these is a false accept. Exit status 1 where one is accepted, or more than 1 % are refused.
+The files have GSM8K's `answer`, ending in `#### number`. Every truth is spelt in every way and format behind its own
+reasoning; what is refused of these is a false reject. Every truth is then made wrong in every way; what is accepted of
+these is a false accept. Exit status 1 where one is accepted, or more than 1 % are refused.
 """
 
 import argparse
@@ -120,8 +120,12 @@ def main() -> int:
         print(json.dumps(found))
     else:
         print(f"{found['truths']:,} truths")
-        print(f"right answers {found['right']:,}, refused {found['false_rejects']:,} {found['false_rejects_by_spelling']}")
-        print(f"wrong answers {found['wrong']:,}, accepted {found['false_accepts']:,} {found['false_accepts_by_wrong']}")
+        print(
+            f"right answers {found['right']:,}, refused {found['false_rejects']:,} {found['false_rejects_by_spelling']}"
+        )
+        print(
+            f"wrong answers {found['wrong']:,}, accepted {found['false_accepts']:,} {found['false_accepts_by_wrong']}"
+        )
         for example in found["refused"][:10] + found["accepted"][:10]:
             print(" ", example)
     return int(bool(found["false_accepts"]) or found["false_rejects"] > MAX_FALSE_REJECTS * found["right"])

@@ -23,7 +23,7 @@ SHORT = list(TRUTHS)
 
 def grade(kind: str, text: str, truth: dict | None = None, **options) -> Score:
     task = Task("t", kind, (), parse_truth(kind, truth or TRUTHS[kind]), options)
-    rules, verifier = rules_for(task, None), verifier_of(kind)
+    rules, verifier = rules_for(task, KIND_RULES[kind](type=kind)), verifier_of(kind)
     verifier.check(task, rules)
     return verifier.grade(task, Rollout("t", 0, (), text, "end", 0, 1.0, 0), rules)
 
@@ -40,7 +40,13 @@ def grade(kind: str, text: str, truth: dict | None = None, **options) -> Score:
         ("counting", "<answer>3</answer>", {"format": "tag"}, 1, True),
         ("counting", "One, two, three.\n<answer>3</answer>", {"format": "tag"}, 1, True),
         ("counting", r"There are $\boxed{3}$.", {"format": "boxed"}, 1, True),
-        ("counting", "<point>0.1,0.2</point><point>0.3,0.2</point> <point>0.5,0.2</point>", {"format": "points"}, 1, True),
+        (
+            "counting",
+            "<point>0.1,0.2</point><point>0.3,0.2</point> <point>0.5,0.2</point>",
+            {"format": "points"},
+            1,
+            True,
+        ),
         ("counting", "<point>0.1,0.2</point>", {"format": "points"}, 0, False),
         ("counting", "none", {"format": "points"}, 0, False),
         ("ocr", "STOP HERE", {}, 1, True),
@@ -83,7 +89,7 @@ def test_values_by_hand(kind, text, options, value, correct):
         ("counting", "1e999", {}, "number"),
         ("counting", "3e0", {}, "number"),
         ("counting", "٣", {}, "number"),
-        ("counting", "３", {}, "number"),
+        ("counting", "\uff13", {}, "number"),
         ("counting", "3\u200b", {}, "number"),
         ("counting", "3" * 10_000, {}, "number"),
         ("counting", "__import__('os').system('true')", {}, "number"),
@@ -100,8 +106,8 @@ def test_values_by_hand(kind, text, options, value, correct):
         ("choice", "B.", {}, "not_a_choice"),
         ("choice", "The answer is B", {}, "not_a_choice"),
         ("choice", "E", {}, "not_a_choice"),
-        ("choice", "Ｂ", {}, "not_a_choice"),
-        ("choice", "В", {}, "not_a_choice"),  # Cyrillic
+        ("choice", "\uff22", {}, "not_a_choice"),
+        ("choice", "\u0412", {}, "not_a_choice"),  # Cyrillic
         ("choice", r"\boxed{B} ... actually \boxed{C}", {"format": "boxed"}, "multi_answer"),
         ("choice", r"\boxed{B}. No, I take that back.", {"format": "boxed"}, "text_around"),
         ("choice", r"It is definitely not \boxed{B}", {"format": "boxed"}, "negated"),
@@ -161,7 +167,7 @@ def test_anls_by_hand():
     assert anls("kitten", "mitten") == pytest.approx(5 / 6)
     assert anls("ab", "ac") == 0  # a half is no longer near
     assert anls("abc", "abd") == pytest.approx(2 / 3)
-    assert anls("ＡＢＣ", "abc") == 1
+    assert anls("\uff21\uff22\uff23", "abc") == 1
     assert anls("a list of every word there could be", "word") == 0
 
 
@@ -182,14 +188,20 @@ texts = st.text(max_size=60) | st.text(alphabet="ABCD 0123456789.,-<>/\\{}boxeda
 @given(text=texts, form=st.sampled_from(["plain", "tag", "boxed", "points"]))
 @settings(deadline=None, max_examples=50)
 def test_any_text_is_scored_or_invalid(kind, text, form):
-    options = {"format": form} if "format" in KIND_RULES[kind].model_fields and (form != "points" or kind == "counting") else {}
+    options = (
+        {"format": form}
+        if "format" in KIND_RULES[kind].model_fields and (form != "points" or kind == "counting")
+        else {}
+    )
     score = grade(kind, text, **options)
     assert score.status in ("scored", "invalid")
     assert 0 <= score.value <= 1
     assert score.evidence
 
 
-@given(truth=st.text(min_size=1, max_size=30).filter(str.strip), read=st.text(min_size=1, max_size=90).filter(str.strip))
+@given(
+    truth=st.text(min_size=1, max_size=30).filter(str.strip), read=st.text(min_size=1, max_size=90).filter(str.strip)
+)
 @settings(deadline=None, max_examples=50)
 def test_only_the_text_itself_reads_in_full(truth, read):
     assert grade("ocr", truth, {"text": truth}).correct

@@ -88,7 +88,11 @@ class ChoiceRules(KindRules):
     @field_validator("choices")
     @classmethod
     def _can_be_told_apart(cls, choices: tuple[str, ...]) -> tuple[str, ...]:
-        if len(choices) < 2 or len(set(choices)) < len(choices) or any(choice != choice.strip() or not choice for choice in choices):
+        if (
+            len(choices) < 2
+            or len(set(choices)) < len(choices)
+            or any(choice != choice.strip() or not choice for choice in choices)
+        ):
             raise ValueError("two choices or more are needed, all different, none empty or with white space around")
         return choices
 
@@ -157,7 +161,9 @@ class TextRules(KindRules):
         if len({part.name for part in self.parts}) < len(self.parts):
             raise ValueError("two parts have one name; give them a name each")
         if not math.isfinite(self.bounds[0]):
-            raise ValueError("a part has no lower bound, so no floor can lie below it; set most on every length_penalty")
+            raise ValueError(
+                "a part has no lower bound, so no floor can lie below it; set most on every length_penalty"
+            )
         if self.floor is not None and self.parts and self.floor > self.bounds[0]:
             raise ValueError(
                 f"floor {self.floor:g} is above {self.bounds[0]:g}, the lowest total of these parts: an empty answer would pay; "

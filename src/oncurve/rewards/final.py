@@ -16,7 +16,7 @@ Format = Literal["plain", "tag", "boxed", "hash"]
 
 _OPENINGS = {"tag": "<answer>", "boxed": r"\boxed{", "hash": "####"}
 _TWICE = {"tag": r"</?answer>", "boxed": r"\\(?:boxed|fbox)\b", "hash": r"####"}
-_BEHIND = re.compile(r"(?:\\[\])]|[\s.$])*")
+_BEHIND = re.compile(r"(?:\\[\])]|[\s.$]){0,20}")
 _NEGATED = re.compile(
     r"(?:\b(?:not|never|neither|nor|cannot|without|except|wrong|incorrect)\b|n['\u2019]t\b|\\n(?:e|eq|ot)\b|\u2260"
     r"|other\ than|anything\ but|instead\ of|rather\ than)"
@@ -24,6 +24,7 @@ _NEGATED = re.compile(
     re.IGNORECASE | re.VERBOSE,
 )
 _NEGATED_WITHIN = 80  # characters before the answer
+MAX_BOXED_CHARACTERS = 4000
 _BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
 
 
@@ -38,9 +39,9 @@ class Final:
 def final_answer(text: str, form: Format) -> Final:
     r"""The one final answer.
 
-    Raises with reason `empty`, `characters` (half a surrogate pair), `no_answer`, `multi_answer`, `syntax`,
-    `text_around` (behind the answer), `negated` ("it is not \\boxed{42}") or `repeated_tags` (`<think>` twice, unclosed
-    or around the answer).
+    Raises with reason `empty`, `characters` (half a surrogate pair), `memory` (a box that is too long), `no_answer`,
+    `multi_answer`, `syntax`, `text_around` (behind the answer), `negated` ("it is not \\boxed{42}") or `repeated_tags`
+    (`<think>` twice, unclosed or around the answer).
     """
     whole = encodable(not_empty(text))
     if form == "plain":
@@ -48,7 +49,9 @@ def final_answer(text: str, form: Format) -> Final:
     if not (answers := re.findall(_TWICE[form], whole)):
         raise MalformedAnswer("no_answer", f"no {_OPENINGS[form]}… in the answer")
     if len(answers) > (2 if form == "tag" else 1):
-        raise MalformedAnswer("multi_answer", f"{_OPENINGS[form]} stands there more than once; one final answer is asked for")
+        raise MalformedAnswer(
+            "multi_answer", f"{_OPENINGS[form]} stands there more than once; one final answer is asked for"
+        )
     before, opening, rest = whole.partition(_OPENINGS[form])
     inner, behind = _ends(rest, form) if opening else (None, "")
     if inner is None:
@@ -78,10 +81,12 @@ def _ends(rest: str, form: Format) -> tuple[str | None, str]:
         inner, _, behind = rest.strip(WHITE).partition("\n")
         return inner, behind
     depth = 1
-    for brace in _BRACE.finditer(rest):
+    for brace in _BRACE.finditer(rest, 0, MAX_BOXED_CHARACTERS):
         depth += {"{": 1, "}": -1}.get(brace[0], 0)
         if not depth:
             return rest[: brace.start()], rest[brace.end() :]
+    if len(rest) > MAX_BOXED_CHARACTERS:
+        raise MalformedAnswer("memory", f"a box of more than {MAX_BOXED_CHARACTERS} characters")
     return None, ""
 
 

@@ -22,7 +22,21 @@ VERIFIER = "math/1"
 CHILD = "oncurve.rewards.math_child"
 CHECK_TIMEOUT_S = 60.0
 MAX_ANSWERS = 500  # of one process, whose caches grow
-_LAYOUT = {r"\frac", r"\sqrt", r"\pi", r"\cdot", r"\times", r"\infty", r"\pm", r"\text", r"\circ", r"\%", r"\{", r"\}", r"\$"}
+_LAYOUT = {
+    r"\frac",
+    r"\sqrt",
+    r"\pi",
+    r"\cdot",
+    r"\times",
+    r"\infty",
+    r"\pm",
+    r"\text",
+    r"\circ",
+    r"\%",
+    r"\{",
+    r"\}",
+    r"\$",
+}
 _FLIPPED = {"<": ">", ">": "<", r"\le": r"\ge", r"\ge": r"\le"}
 UNORDERED = ("list", "set")
 

@@ -114,7 +114,9 @@ def answered(request: dict) -> dict:
 
 def serve(requests: TextIO, replies: TextIO) -> None:
     logging.disable()
-    answered({"truth": [r"\frac{1}{2} + \sqrt{3}x"], "answer": [r"x\sqrt{3} + 0.5"], "ordered": True, "equation": False})
+    answered(
+        {"truth": [r"\frac{1}{2} + \sqrt{3}x"], "answer": [r"x\sqrt{3} + 0.5"], "ordered": True, "equation": False}
+    )
     resource.setrlimit(resource.RLIMIT_AS, (MAX_BYTES, MAX_BYTES))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     print(json.dumps({"ready": True}), file=replies, flush=True)

@@ -5,6 +5,7 @@ it may carry a unit. `read` takes time linear in the text and raises `MalformedA
 """
 
 import re
+import string
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Literal
@@ -17,7 +18,7 @@ MAX_CHARACTERS = 2000
 MAX_DEPTH = 50
 MAX_EXPONENT = 308  # of a number with an exponent, as of a double
 MAX_MEMBERS = 20
-LETTERS_BESIDE_ASCII = frozenset("π∞°€£")
+PLAIN = frozenset(string.printable + "π∞°€£")
 
 _SAME = [  # spellings of one thing
     (re.compile(r"\\(?:left|right|big|Big|bigg|Bigg|displaystyle|textstyle|limits)(?![A-Za-z])\.?"), ""),
@@ -60,13 +61,15 @@ _TOKEN = re.compile(
 )
 _DECIMAL = r"(?:[0-9]+|[1-9][0-9]{0,2}(?:,[0-9]{3})+)?(?:\.[0-9]+)?"
 _NUMBER = re.compile(rf"(-?)\s*(?=[0-9.])({_DECIMAL}(?:[eE][+-]?[0-9]+)?)")
-_SCIENTIFIC = re.compile(rf"(-?)\s*(?=[0-9.])({_DECIMAL})\s*(?:\\times|\\cdot|\*)\s*10\s*\^\s*(?:\{{\s*(-?[0-9]{{1,3}})\s*\}}|([0-9]))")
+_TEN = r"\s*(?:\\times|\\cdot|\*)\s*10\s*\^\s*(?:\{\s*(-?[0-9]{1,3})\s*\}|([0-9]))"
+_SCIENTIFIC = re.compile(rf"(-?)\s*(?=[0-9.])({_DECIMAL}){_TEN}")
 _FRACTION = re.compile(r"(-?)\s*(?:([0-9]+)\s*)?\\frac\s*\{\s*(-?)\s*([0-9]+)\s*\}\s*\{\s*([0-9]+)\s*\}")
 _QUOTIENT = re.compile(r"(-?)\s*(?:([0-9]+)\s+)?()([0-9]+)\s*/\s*([0-9]+)")
 _CURRENCY = re.compile(r"(-?)\s*(\\?\$|€|£)\s*(?=[0-9.\\-])")
 _POWER = r"(?:\s*\^\s*\{?\s*[0-9]\s*\}?)?"
 _UNIT = re.compile(
-    rf"\s?(\\text\s?\{{[^{{}}]*\}}{_POWER}|\\?%|\^\s?\\circ\s?(?:\\text\s?\{{\s?[CF]\s?\}}|[CF])?|(?<=[0-9}} ])[A-Za-z][A-Za-z/ ]*{_POWER})$"
+    rf"\s?(\\text\s?\{{[^{{}}]*\}}{_POWER}|\\?%|\^\s?\\circ\s?(?:\\text\s?\{{\s?[CF]\s?\}}|[CF])?"
+    rf"|(?<=[0-9}} ])[A-Za-z][A-Za-z/ ]*{_POWER})$"
 )
 
 _METRIC = {"m": "meter metre", "g": "gram gramme", "L": "l liter litre"}
@@ -85,7 +88,11 @@ def _units() -> dict[str, str]:
         spelling: prefix + base
         for base, words in _METRIC.items()
         for prefix, name in _PREFIXES.items()
-        for spelling in (prefix + base, prefix + base.lower(), *(name + word + s for word in words.split() for s in ("", "s")))
+        for spelling in (
+            prefix + base,
+            prefix + base.lower(),
+            *(name + word + s for word in words.split() for s in ("", "s")),
+        )
     }
     for unit, words in _OTHERS.items():
         names |= {word + s: unit for word in (unit, *words.split()) for s in ("", "s" * (len(word) > 2))}
@@ -93,7 +100,7 @@ def _units() -> dict[str, str]:
 
 
 UNITS = _units()
-"""Spellings of units, in lower case where they have three letters or more, and the unit that each means. Only spellings, no conversions."""
+"""Spellings of units, in lower case from three letters on, and the unit that each means. There are no conversions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,9 +129,7 @@ def read(text: str, allowed: str = "") -> Answer:
     """
     whole = not_empty(text)
     _affordable(whole)
-    if strange := set(whole) - LETTERS_BESIDE_ASCII - set(allowed):
-        strange = {character for character in strange if not (character.isascii() and (character.isprintable() or character.isspace()))}
-    if strange:
+    if strange := set(whole) - PLAIN - set(allowed):
         raise MalformedAnswer("characters", f"not plain characters: {', '.join(map(ascii, sorted(strange)))}"[:120])
     plain = _undressed(whole)
     _plain_numbers(plain)
@@ -223,27 +228,16 @@ def _plain_numbers(text: str) -> None:
 def _structure(text: str) -> Answer:
     if scalar := _measured(text):
         return scalar
-    pieces, separators = _split(text)
-    for kind, form in (("relation", "relation"), ("union", "union"), ("comma", "list")):
-        marks = [mark for name, mark in separators if name == kind]
-        if marks:
-            break
-    else:
-        return _member(text)
-    parts, last = [], 0
-    for (name, mark), (start, end) in zip(separators, pieces, strict=True):
-        if name == kind:
-            parts.append(text[last:start])
-            last = end
-    parts = [not_empty(part) for part in (*parts, text[last:])]
-    if form == "relation":
-        _readable(parts)
-        return Answer("relation", tuple(parts), tuple(mark.strip() for mark in marks))
-    if form == "list":
-        return _members("list", parts)
-    members = [_member(part) for part in parts]
-    items = tuple(item for member in members for item in member.items)
-    return Answer("union", items, tuple(f"{member.form}{''.join(member.marks)}{len(member.items)}" for member in members))
+    signs = _outside_brackets(text)
+    if relations := [sign for sign in signs if sign.lastgroup == "relation"]:
+        sides = _between(text, relations)
+        _readable(sides)
+        return Answer("relation", tuple(sides), tuple(sign[0] for sign in relations))
+    if unions := [sign for sign in signs if sign.lastgroup == "union"]:
+        members = [_member(part) for part in _between(text, unions)]
+        items = tuple(item for member in members for item in member.items)
+        return Answer("union", items, tuple(f"{m.form}{''.join(m.marks)}{len(m.items)}" for m in members))
+    return _members("list", _between(text, signs)) if signs else _member(text)
 
 
 def _measured(text: str) -> Answer | None:
@@ -259,14 +253,11 @@ def _member(text: str) -> Answer:
         inner, brackets = text[2:-2], "{}"
     elif text[0] in "([" and text[-1] in ")]":
         inner, brackets = text[1:-1], text[0] + text[-1]
-    if brackets and inner.strip() and _balanced(inner):
-        spans, separators = _split(inner)
-        commas = [span for span, (name, _) in zip(spans, separators, strict=True) if name == "comma"]
-        if commas or brackets == "{}":
-            ends = [0, *(end for _, end in commas)], [*(start for start, _ in commas), len(inner)]
-            parts = [not_empty(inner[begin:end]) for begin, end in zip(*ends, strict=True)]
-            members = _members("set" if brackets == "{}" else "tuple", parts)
-            return replace(members, marks=() if brackets == "{}" else tuple(brackets))
+    commas = _commas(inner) if brackets and inner.strip() else None
+    if brackets == "{}" and commas is not None:
+        return _members("set", _between(inner, commas))
+    if commas:
+        return replace(_members("tuple", _between(inner, commas)), marks=tuple(brackets))
     if word := _WORDS.fullmatch(text):
         return Answer("text", (" ".join((word[1] or word[2] or "").split()).casefold(),))
     if r"\pm" in text:
@@ -303,26 +294,30 @@ def _known(unit: str) -> bool:
     return unit_name(unit).partition("^")[0] in UNITS.values()
 
 
-def _balanced(text: str) -> bool:
+def _commas(inner: str) -> list[re.Match[str]] | None:
+    """The commas outside all brackets; None where the brackets don't close, as in `x+1)(x-1`."""
     try:
-        _split(text)
+        return [sign for sign in _outside_brackets(inner) if sign.lastgroup == "comma"]
     except MalformedAnswer:
-        return False
-    return True
+        return None
 
 
-def _split(text: str) -> tuple[list[tuple[int, int]], list[tuple[str, str]]]:
-    """The spans, and kinds and texts, of relations, unions and commas outside all brackets."""
-    spans, found, depth = [], [], 0
+def _outside_brackets(text: str) -> list[re.Match[str]]:
+    """Relations, unions and commas outside all brackets. Raises with reason `syntax` where a bracket has no other half."""
+    found, depth = [], 0
     for token in _TOKEN.finditer(text):
-        kind = token.lastgroup
-        if kind in ("open", "close"):
-            depth += 1 if kind == "open" else -1
+        if token.lastgroup in ("open", "close"):
+            depth += 1 if token.lastgroup == "open" else -1
             if depth < 0:
                 raise MalformedAnswer("syntax", "a bracket is closed that was not opened")
-        elif kind and not depth:
-            spans.append(token.span())
-            found.append((kind, token[0]))
+        elif token.lastgroup and not depth:
+            found.append(token)
     if depth:
         raise MalformedAnswer("syntax", "a bracket is not closed")
-    return spans, found
+    return found
+
+
+def _between(text: str, signs: list[re.Match[str]]) -> list[str]:
+    """What stands before, between and behind the signs. Raises with reason `empty` where nothing does."""
+    starts, ends = [0, *(sign.end() for sign in signs)], [*(sign.start() for sign in signs), len(text)]
+    return [not_empty(text[start:end]) for start, end in zip(starts, ends, strict=True)]

@@ -4,18 +4,22 @@ import re
 import unicodedata
 from collections.abc import Collection
 
+import regex
+
 _WORD = re.compile(r"[\u3400-\u9fff]|[^\W_\u3400-\u9fff]{1,24}")
+_FORMAT = regex.compile(r"\p{Cf}+")
 _LETTER = re.compile(r"[^\W\d_]")
 _SCRIPTS = {
     "en": re.compile(r"[A-Za-z\u00c0-\u00d6\u00d8-\u00f6\u00f8-\u024f]"),
     "zh": re.compile(r"[\u3400-\u4dbf\u4e00-\u9fff\U00020000-\U0002fa1f]"),
 }
-FILLER = frozenset(
-    "ah basically er hm hmm hmmm huh just kind like literally maybe mm okay ok perhaps please really simply so sort sure"
-    " think thinking uh uhm um very wait well yeah yes let me see"
-    " 嗯 啊 呃 哦 哈 吧 呢".split()
-)
+_FILLER_WORDS = """
+ah basically er hm hmm hmmm huh just kind let like literally maybe me mm okay ok perhaps please really see simply so sort sure
+think thinking uh uhm um very wait well yeah yes 嗯 啊 呃 哦 哈 吧 呢
+"""
+FILLER = frozenset(_FILLER_WORDS.split())
 FEW_WORDS = 3
+JUDGED_CHARACTERS = 20_000
 FILLED = 0.8  # share of filler, or of words that stood there before, from which reasoning says nothing
 
 
@@ -39,6 +43,7 @@ def filler(text: str, lexicon: Collection[str] = FILLER) -> float:
 
 def says_nothing(text: str) -> bool:
     """Fewer than three different words, or hardly anything but filler and repetition."""
+    text = text[:JUDGED_CHARACTERS]
     different = len(set(words(text)))
     return different < FEW_WORDS or filler(text) >= FILLED or repetition(text, 3) >= FILLED
 
@@ -51,5 +56,4 @@ def script_share(text: str, language: str) -> float:
 
 def visible(text: str) -> str:
     """NFKC in lower case without format characters such as zero-width spaces, for finding words that hide."""
-    folded = unicodedata.normalize("NFKC", text).casefold()
-    return "".join(character for character in folded if unicodedata.category(character) != "Cf")
+    return _FORMAT.sub("", unicodedata.normalize("NFKC", text)).casefold()

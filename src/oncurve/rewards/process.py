@@ -16,7 +16,7 @@ from oncurve.rewards.worker import LOAD_TIMEOUT_S
 
 
 class VerifierFault(Exception):
-    """An answer that could not be graded. `reason` is `timeout`, `crash`, `raised` or `result`."""
+    """An answer that could not be graded. `reason` is `timeout`, `crash`, `raised`, `result` or `not_graded`."""
 
     def __init__(self, reason: str, words: str):
         super().__init__(words)
