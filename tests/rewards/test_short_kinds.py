@@ -87,6 +87,12 @@ def test_values_by_hand(kind, text, options, value, correct):
         ("counting", "3 or 4", {}, "multi_answer"),
         ("counting", "nan", {}, "number"),
         ("counting", "1e999", {}, "number"),
+        ("counting", "inf", {}, "number"),
+        ("counting", "-0.0", {}, "number"),
+        ("counting", "3" + " and that is it" * 1000, {}, "number"),
+        ("counting", "<think><answer>3</answer></think>", {"format": "tag"}, "text_around"),
+        ("choice", "B" + " indeed" * 1000, {}, "not_a_choice"),
+        ("choice", "<think><answer>B</answer></think><answer>B</answer>", {"format": "tag"}, "multi_answer"),
         ("counting", "3e0", {}, "number"),
         ("counting", "٣", {}, "number"),
         ("counting", "\uff13", {}, "number"),
@@ -149,6 +155,13 @@ def test_a_dump_of_text_reads_nothing():
     assert score.parts["cer"] > 8
     alphabet = grade("ocr", "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789 abcdefghijklmnopqrstuvwxyz", {"text": "EXIT"})
     assert alphabet.value == 0
+
+
+def test_padding_a_right_answer_costs():
+    for kind, answer in (("ocr", "STOP HERE"), ("short_answer", "New York")):
+        for padded in (answer + " as anyone can see" * 1000, f"{answer} " * 50):
+            assert grade(kind, padded).value == 0
+    assert grade("ocr", "STOP HERE now").value < grade("ocr", "STOP HERE").value
 
 
 def test_ocr_knows_one_spelling_of_an_accent():
