@@ -3,7 +3,7 @@
 A task may set keys of its kind's rules for itself (`Task.options`), such as the choices of a question.
 """
 
-import math
+from math import inf
 from typing import Annotated, Literal, Self
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
@@ -160,7 +160,7 @@ class TextRules(KindRules):
     def _doing_nothing_never_pays(self) -> Self:
         if len({part.name for part in self.parts}) < len(self.parts):
             raise ValueError("two parts have one name; give them a name each")
-        if not math.isfinite(self.bounds[0]):
+        if self.bounds[0] == -inf:
             raise ValueError(
                 "a part has no lower bound, so no floor can lie below it; set most on every length_penalty"
             )
