@@ -15,6 +15,7 @@ from oncurve.rewards.measures import says_nothing
 Format = Literal["plain", "tag", "boxed", "hash"]
 
 _OPENINGS = {"tag": "<answer>", "boxed": r"\boxed{", "hash": "####"}
+SHOWN = {"tag": "<answer>…</answer>", "boxed": r"\boxed{…}", "hash": "#### …"}
 _TWICE = {"tag": r"</?answer>", "boxed": r"\\(?:boxed|fbox)\b", "hash": r"####"}
 _BEHIND = re.compile(r"(?:\\[\])]|[\s.$]){0,20}")
 _NEGATED = re.compile(
@@ -47,15 +48,15 @@ def final_answer(text: str, form: Format) -> Final:
     if form == "plain":
         return Final(whole)
     if not (answers := re.findall(_TWICE[form], whole)):
-        raise MalformedAnswer("no_answer", f"no {_OPENINGS[form]}… in the answer")
+        raise MalformedAnswer("no_answer", f"no {SHOWN[form]} in the answer")
     if len(answers) > (2 if form == "tag" else 1):
         raise MalformedAnswer(
-            "multi_answer", f"{_OPENINGS[form]} stands there more than once; one final answer is asked for"
+            "multi_answer", f"{SHOWN[form]} stands there more than once; one final answer is asked for"
         )
     before, opening, rest = whole.partition(_OPENINGS[form])
     inner, behind = _ends(rest, form) if opening else (None, "")
     if inner is None:
-        raise MalformedAnswer("syntax", f"{_OPENINGS[form]} is not closed")
+        raise MalformedAnswer("syntax", f"{SHOWN[form]} is not closed")
     if not _BEHIND.fullmatch(behind):
         raise MalformedAnswer("text_around", "text stands behind the final answer")
     if _NEGATED.search(before[-_NEGATED_WITHIN:]):
