@@ -126,6 +126,7 @@ def test_what_is_invalid_and_why(text, form, reason, tmp_path, monkeypatch):
         "It is not 41 but \\boxed{42}",
         "They did not drink it\n\\boxed{42}",
         "\\[\\boxed{42}\\]",
+        "**\\boxed{42}**",
         "<think>Six times seven is forty-two.</think>\n\\boxed{42}",
     ],
 )

@@ -63,7 +63,13 @@ class PointingRules(KindRules):
     type: Literal["pointing"]
 
 
-class CountingRules(KindRules):
+class AnswerRules(KindRules):
+    """What the kinds share whose wrong answers get 0: a malformed one must not get more."""
+
+    floor: Annotated[float, Field(le=0)] = 0.0
+
+
+class CountingRules(AnswerRules):
     """1 for the truth's number, or for one within `band` of it."""
 
     type: Literal["counting"]
@@ -71,14 +77,14 @@ class CountingRules(KindRules):
     band: NotNegative = 0
 
 
-class OcrRules(KindRules):
+class OcrRules(AnswerRules):
     """1 - edit distance over the longer text's length."""
 
     type: Literal["ocr"]
     normalise: Literal["nfc"] = "nfc"
 
 
-class ChoiceRules(KindRules):
+class ChoiceRules(AnswerRules):
     """1 for the truth's choice."""
 
     type: Literal["choice"]
@@ -97,14 +103,14 @@ class ChoiceRules(KindRules):
         return choices
 
 
-class ShortAnswerRules(KindRules):
+class ShortAnswerRules(AnswerRules):
     """ANLS: the best normalised similarity to one of the truth's answers, 0 below `threshold` (arXiv 1905.13648)."""
 
     type: Literal["short_answer"]
     threshold: Annotated[float, Field(gt=0, le=1)] = 0.5
 
 
-class MathRules(KindRules):
+class MathRules(AnswerRules):
     """1 where the one final answer equals the truth in value, unit and type."""
 
     type: Literal["math"]

@@ -2,7 +2,7 @@ r"""The one final answer of a text, for the kinds that share a rule: counting, c
 
 `plain`: the whole text is the answer. `tag`, `boxed`, `hash`: reasoning may stand before `<answer>…</answer>`,
 `\boxed{…}` or `#### …`; the answer stands there once, and behind it nothing but white space, closing dollars or brackets
-of LaTeX, and a full stop. Linear in the text; raises `MalformedAnswer` alone.
+of LaTeX, closing stars of Markdown, and a full stop. Linear in the text; raises `MalformedAnswer` alone.
 """
 
 import re
@@ -17,7 +17,7 @@ Format = Literal["plain", "tag", "boxed", "hash"]
 _OPENINGS = {"tag": "<answer>", "boxed": r"\boxed{", "hash": "####"}
 SHOWN = {"tag": "<answer>…</answer>", "boxed": r"\boxed{…}", "hash": "#### …"}
 _TWICE = {"tag": r"</?answer>", "boxed": r"\\(?:boxed|fbox)\b", "hash": r"####"}
-_BEHIND = re.compile(r"(?:\\[\])]|[\s.$]){0,20}")
+_BEHIND = re.compile(r"(?:\\[\])]|[\s.$*]){0,20}")
 _NEGATED = re.compile(
     r"(?:\b(?:not|never|neither|nor|cannot|without|except|wrong|incorrect)\b|n['\u2019]t\b|\\n(?:e|eq|ot)\b|\u2260"
     r"|other\ than|anything\ but|instead\ of|rather\ than)"

@@ -22,7 +22,7 @@ PLAIN = frozenset(string.printable + "π∞°€£")
 
 _SAME = [  # spellings of one thing
     (re.compile(r"\\(?:left|right|big|Big|bigg|Bigg|displaystyle|textstyle|limits)(?![A-Za-z])\.?"), ""),
-    (re.compile(r"\{,\}|,\\!"), ","),
+    (re.compile(r"\{,\}|,\\!|(?<=[0-9])\\,(?=[0-9]{3}(?![0-9]))"), ","),
     (re.compile(r"(?<!\\)\\[,!;: ]|\\q?quad(?![A-Za-z])|~"), " "),
     (re.compile(r"\\(?:mathrm|textrm|textbf|textit|mathbf|mbox|operatorname)\s*\{"), r"\\text{"),
     (re.compile(r"\\[dtc]frac(?![A-Za-z])"), r"\\frac"),

@@ -42,7 +42,11 @@ def grade(truth: TextTruth, text: str, rules: OcrRules) -> Score:
     right = nfc(truth.text)
     too_long = len(read) > MAX_LENGTH_RATIO * len(right) + SPARE_CHARACTERS
     distance = len(read) - len(right) if too_long else Levenshtein.distance(read, right)
-    words = f"{len(read)} characters read where the truth has {len(right)}" if too_long else f"{distance} of {len(right)} characters to change"
+    words = (
+        f"{len(read)} characters read where the truth has {len(right)}"
+        if too_long
+        else f"{distance} of {len(right)} characters to change"
+    )
     return Score(
         status="scored",
         value=0.0 if too_long else 1 - distance / max(len(read), len(right)),
