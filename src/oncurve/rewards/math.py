@@ -22,14 +22,7 @@ VERIFIER = "math/1"
 CHILD = "oncurve.rewards.math_child"
 CHECK_TIMEOUT_S = 60.0
 MAX_ANSWERS = 500  # of one process, whose caches grow
-_LAYOUT = {
-    r"\frac",
-    r"\sqrt",
-    r"\pi",
-    r"\cdot",
-    r"\times",
-    r"\infty",
-    r"\pm",
+_LAYOUT = {r"\frac", r"\sqrt", r"\pi", r"\cdot", r"\times", r"\infty", r"\pm"} | {
     r"\text",
     r"\circ",
     r"\%",
@@ -53,13 +46,16 @@ class Verifier:
         truth = truth_of(task.truth)
         if all(number(item) for item in truth.items) or truth.form == "text":
             return
-        reply = self._ask(truth, truth, CHECK_TIMEOUT_S)
+        try:
+            reply = self._ask(truth, truth, CHECK_TIMEOUT_S)
+        except VerifierFault as fault:
+            raise BrokenTruth(f"truth.answer: {task.truth.answer!r} can't be worked out: {fault}") from None
         if not reply.get("equal"):
             why = "it is not worked out" if "open" in reply else "it can't be read as mathematics"
             raise BrokenTruth(f"truth.answer: {task.truth.answer!r}: {why}")
 
     def grade(self, task: Task, answer: Rollout, rules: MathRules) -> Score:
-        """1 where equal, 0 where not. Raises `BrokenTruth` or `VerifierFault` for what is not the answer's fault."""
+        """1 where equal, 0 where not. Raises `BrokenTruth`, or `RuntimeError` where no process starts."""
         truth = truth_of(task.truth)
         try:
             final = final_answer(answer.text, rules.format)
