@@ -1,7 +1,9 @@
 """Children in the sandbox: what they can do, how they end, and that nothing stays behind."""
 
+import errno
 import gc
 import os
+import platform
 import select
 import signal
 import subprocess
@@ -111,6 +113,7 @@ def test_a_child_that_misbehaves_is_stopped_for_a_reason(run, code, reason, word
         ("import time; time.sleep(9)", Limits(wall_s=0.5), "timeout"),
         ("value = 'x' * 2000", Limits(output_bytes=1000), "output"),
         ("x = bytearray(150 << 20)", Limits(memory_bytes=100 << 20), "memory"),
+        ("for i in range(10**6): open(f'/tmp/{i}', 'w').close()", Limits(memory_bytes=50 << 20), "memory"),
         (
             "import os, time\nfor _ in range(3): os.fork()\nx = bytes(60 << 20)\nx = x.replace(b'\\0', b'x')\ntime.sleep(9)",
             Limits(memory_bytes=200 << 20),
@@ -239,14 +242,31 @@ def test_a_path_that_is_not_there_is_no_fault_of_an_answer(bubblewrap):
         assert child.ask({}, 10.0) == {}
 
 
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="the numbers are those of x86-64")
+@pytest.mark.parametrize(
+    ("number", "error"),
+    [
+        (101, errno.EPERM),  # ptrace
+        (272, errno.EPERM),  # unshare
+        (435, errno.ENOSYS),  # clone3
+        (463, errno.ENOSYS),  # setxattrat, newer than the table
+        (9999, errno.ENOSYS),
+        (0x40000000 + 39, errno.ENOSYS),  # getpid of the x32 ABI
+        (39, 0),  # getpid
+    ],
+)
+def test_system_calls(run, number, error):
+    code = f"import ctypes\nlibc = ctypes.CDLL(None, use_errno=True)\nlibc.syscall({number}, 0, 0, 0)\nvalue = ctypes.get_errno()"
+    assert run(code) == error
+
+
 def test_nothing_stays_behind(bubblewrap):
     Sandbox().open(ECHO).close()  # the thread that starts children, and what is opened once
     before = traces()
     escape = "import os, time\nfor _ in range(3):\n os.fork()\n os.setsid() if os.getpid() != 1 else 0\ntime.sleep(60)"
     for code in ("pass", escape, "import os; os._exit(0)", "import ctypes; ctypes.string_at(0)"):
-        with Sandbox().open(box_program(code)) as child:
-            with suppress(ChildStopped):
-                child.ask({}, 0.2)
+        with Sandbox().open(box_program(code)) as child, suppress(ChildStopped):
+            child.ask({}, 0.2)
     with pytest.raises(SandboxError):
         Sandbox().open("1 / 0")
     forgotten = Sandbox().open(FOREVER)
@@ -295,3 +315,8 @@ def test_below_the_minimum_it_is_refused_or_stamped(monkeypatch):
         assert child.ask({"n": 1}, 10.0) == {"n": 1}
         assert child.stamp == "unsafe:none"
     assert Sandbox(min_level="none").stamp == ""
+    monkeypatch.setenv("ONCURVE_MIN_ISOLATION", "none")
+    assert Sandbox().stamp == ""
+    monkeypatch.setenv("ONCURVE_MIN_ISOLATION", "docker")
+    with pytest.raises(SandboxError, match="'docker'; it is one of none, landlock, bubblewrap, vm"):
+        Sandbox()

@@ -10,7 +10,10 @@ from pathlib import Path
 import pytest
 
 from oncurve.cli.main import main
+from oncurve.errors import SandboxError
 from oncurve.sandbox import probes
+from oncurve.sandbox.launch import open_child
+from oncurve.sandbox.limits import Limits
 from oncurve.sandbox.probes import NOT_OF_LANDLOCK, Probe, attack, report
 
 
@@ -47,7 +50,7 @@ def test_bubblewrap_blocks_them_all_for_an_ordinary_user(bubblewrap, tmp_path):
 def test_landlock_blocks_what_it_is_said_to():
     try:
         found = outcomes("landlock")
-    except probes.SandboxError as error:
+    except SandboxError as error:
         pytest.skip(f"no Landlock here: {error}")
     assert {name for name, outcome in found.items() if outcome != "blocked"} <= NOT_OF_LANDLOCK
 
@@ -70,7 +73,7 @@ def test_the_level_is_what_the_attacks_prove(monkeypatch, missing):
 def test_a_disposable_machine_is_declared_and_then_looked_at(monkeypatch):
     monkeypatch.setattr(probes, "attack", lambda level: (Probe("fill_disk", "", "blocked", ""),))
     assert report.__wrapped__().level == "bubblewrap"
-    monkeypatch.setenv("ONCURVE_ISOLATION", "vm")
+    monkeypatch.setenv("ONCURVE_DISPOSABLE_VM", "1")
     monkeypatch.setattr(probes, "_hypervisor", lambda: True)
     assert report.__wrapped__().level == "vm"
     monkeypatch.setattr(probes, "_hypervisor", lambda: False)
@@ -100,3 +103,23 @@ def test_below_bubblewrap_the_verb_says_so(monkeypatch, capsys):
 
 def attack_of(outcome: str) -> tuple[Probe, ...]:
     return (Probe("fill_disk", "fill the disk", outcome, "many"),)
+
+
+def test_a_child_behind_landlock_can_work():
+    program = """
+import tempfile
+
+def answer(request):
+    import fractions  # what it imports later is there
+    with tempfile.NamedTemporaryFile("w+") as file:
+        file.write(open(FILES + "/a").read())
+        file.seek(0)
+        return {"read": file.read(), "third": str(fractions.Fraction(1, 3))}
+"""
+    options = {"limits": Limits(), "files": {"a": b"text"}, "site_packages": False, "read_only": ()}
+    try:
+        child = open_child("landlock", program, **options)
+    except SandboxError as error:
+        pytest.skip(f"no Landlock here: {error}")
+    with child:
+        assert child.ask({}, 10.0) == {"read": "text", "third": "1/3"}

@@ -5,6 +5,7 @@ with sandbox.open("def answer(request): return {'n': request['n'] + 1}") as chil
     child.ask({"n": 1}, timeout_s=1.0)  # {"n": 2}
 """
 
+import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from oncurve.sandbox.launch import open_child
 from oncurve.sandbox.limits import Limits
 from oncurve.sandbox.probes import LEVELS, report
 
+MINIMUM = "ONCURVE_MIN_ISOLATION"
 __all__ = ["Child", "ChildStopped", "Limits", "Sandbox", "reached"]
 
 
@@ -21,17 +23,23 @@ class Sandbox:
     """Opens children at the level that this machine was found to reach; safe to use from threads.
 
     Raises `SandboxError` where that is below `min_level`, unless `allow_unsafe`. `stamp` is then `unsafe:LEVEL` and
-    belongs into every result; otherwise it is empty.
+    belongs into every result; otherwise it is empty. The minimum is that of the environment variable
+    `ONCURVE_MIN_ISOLATION`, `bubblewrap` without it.
     """
 
-    def __init__(self, *, min_level: str = "bubblewrap", allow_unsafe: bool = False):
+    def __init__(self, *, min_level: str | None = None, allow_unsafe: bool = False):
+        min_level = min_level or os.environ.get(MINIMUM, "bubblewrap")
+        if min_level not in LEVELS:
+            raise SandboxError(f"{MINIMUM} is {min_level!r}; it is one of {', '.join(LEVELS)}")
         self.level = reached()
         below = LEVELS.index(self.level) < LEVELS.index(min_level)
         if below and not allow_unsafe:
+            why = report().missed.get(min_level, "")
             raise SandboxError(
                 f"the isolation reached on this machine is {self.level}, and {min_level} is needed to run code\n"
-                "    install bubblewrap (apt-get install bubblewrap) and see `oncurve sandbox probe`,\n"
-                "    or pass --allow-unsafe, which marks every result"
+                + (f"    {min_level}: {why}\n" if why else "")
+                + "    install bubblewrap (apt-get install bubblewrap) and see `oncurve sandbox probe`,\n"
+                f"    accept less with {MINIMUM}=landlock, or pass --allow-unsafe, which marks every result"
             )
         self.stamp = f"unsafe:{self.level}" if below else ""
 

@@ -18,6 +18,7 @@ from oncurve.sandbox.start import OUT_OF_MEMORY
 START_TIMEOUT_S = 30.0  # for a machine that is busy; a start takes 30 ms
 TICK_S = 0.05  # how often the memory of what runs is looked at
 PIECE_BYTES = 1 << 16
+FILE_BYTES = 1024  # what the kernel holds for a file in memory
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
@@ -39,9 +40,10 @@ class Child:
         self, process: subprocess.Popen, init: int | None, limits: Limits, stamp: str, leftovers: Callable[[], None]
     ):
         self.stamp = stamp
-        self.process, self._root, self._limits = process, init or process.pid, limits
+        self.process, self._limits = process, limits
+        self._root, self._boxed, self._loaded = init or process.pid, init is not None, False
         self._end = time.monotonic() + START_TIMEOUT_S
-        self._kill = weakref.finalize(self, _kill, process, init and os.pidfd_open(init), leftovers)
+        self._kill = weakref.finalize(self, _kill, process, init and _pidfd(init), leftovers)
         os.set_blocking(process.stdin.fileno(), False)
 
     def __enter__(self) -> "Child":
@@ -54,7 +56,7 @@ class Child:
         """Have the program loaded. Raises `ChildStopped` where it does not load."""
         if self.ask(settings, START_TIMEOUT_S) != {"ready": True}:
             raise ChildStopped("crash", "the program wrote an answer before it was asked")
-        self._end = time.monotonic() + self._limits.wall_s
+        self._end, self._loaded = time.monotonic() + self._limits.wall_s, True
 
     def ask(self, request: Mapping[str, Any], timeout_s: float) -> dict[str, Any]:
         """The program's answer: whatever JSON object it sent, nothing of which can be trusted.
@@ -107,13 +109,20 @@ class Child:
                 reply += piece
                 if len(reply) > self._limits.output_bytes:
                     raise ChildStopped("output", f"the answer is longer than {self._limits.output_bytes} bytes")
-        if not reply.endswith(b"\n") or reply.count(b"\n") > 1:
+        if rest or not reply.endswith(b"\n") or reply.count(b"\n") > 1:
             raise ChildStopped("crash", "the child wrote more than an answer")
         return bytes(reply)
 
     def _memory_bytes(self) -> int:
-        """What all processes of the box hold for themselves; what two of them share since a fork counts twice."""
+        """What all processes of the box hold for themselves, and the kernel for its files, which may be empty.
+
+        What two processes share since a fork counts twice.
+        """
         total, processes = 0, [str(self._root)]
+        if self._boxed and self._loaded:
+            with suppress(OSError):
+                scratch = os.statvfs(f"/proc/{self._root}/root/tmp")
+                total += (scratch.f_files - scratch.f_ffree) * FILE_BYTES
         while processes:
             process = Path("/proc", processes.pop())
             with suppress(OSError):  # it has ended
@@ -133,7 +142,7 @@ class Child:
         status, number = end.si_status, end.si_status - 128 if end.si_code == os.CLD_EXITED else end.si_status
         if status == OUT_OF_MEMORY:
             return self._out_of_memory()
-        if number == signal.SIGKILL and self._root != self.process.pid:  # in there, nobody can send it to process 1
+        if number == signal.SIGKILL and self._boxed:  # in there, nobody can send it to process 1
             if now < self._end - self._limits.wall_s + self._limits.cpu_s / 2:  # its threads compute at the same time
                 return ChildStopped("memory", "the machine had no memory left for the child")
             return ChildStopped("timeout", f"the child computed for more than {self._limits.cpu_s:g} s")
@@ -143,6 +152,12 @@ class Child:
 
     def _out_of_memory(self) -> ChildStopped:
         return ChildStopped("memory", f"the child asked for more than {self._limits.memory_bytes >> 20} MiB")
+
+
+def _pidfd(process: int) -> int | None:
+    with suppress(ProcessLookupError):
+        return os.pidfd_open(process)
+    return None
 
 
 def _kill(process: subprocess.Popen, init: int | None, leftovers: Callable[[], None]) -> None:

@@ -27,6 +27,7 @@ def main() -> None:
         resource.setrlimit(getattr(resource, name), limits)
     for source, names in settings["walls"]:
         exec(compile(source, "walls", "exec"), {"__name__": "walls", **names})  # before there is a second thread
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # of itself, process 1 of a box hears no signal from inside
     alone = os.getpid() == 1
 
     def watch() -> None:
