@@ -156,10 +156,14 @@ def test_a_function_that_evaluates_answers_is_found(tmp_path):
 
 
 def test_tasks_that_one_answer_solves_are_found(text_task):
-    tasks = [text_task(f"t/{i}", box=(0.2, 0.3, 0.6, 0.7)) for i in range(3)]
+    tasks = [text_task(f"t/{i}", box=(0.2, 0.3, 0.6, 0.7 + i / 1000)) for i in range(2)]
+    [same] = [f for f in audit(LocalGrader(RULES), RULES, [tasks[0]] * 2, quick=True) if f.exploit == "constant"]
+    assert same.verdict == "best constant answer 1, honest ones 1: lift +0"
+    assert same.ok  # there is but one truth
+    tasks += [text_task("t/2", box=(0.2, 0.3, 0.6, 0.71))]
     [constant] = [f for f in audit(LocalGrader(RULES), RULES, tasks, quick=True) if f.exploit == "constant"]
     assert not constant.ok
-    assert constant.verdict == "best constant answer 1, honest ones 1: lift +0"
+    assert constant.verdict.startswith("best constant answer 0.9")
 
 
 def test_the_quick_audit_leaves_out_the_bombs(tmp_path):
