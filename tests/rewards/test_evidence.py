@@ -196,7 +196,7 @@ def test_weights_sum_to_one_and_are_the_value():
     assert score.value == pytest.approx(0.75)
     with pytest.raises(ValidationError, match=r"sum to 1\.1"):
         EvidenceWeights(grounding=0.25)
-    with pytest.raises(ValidationError, match="floor no higher than 0"):
+    with pytest.raises(ValidationError, match="set floor to 0 or less"):
         EvidenceRules(type="evidence", floor=0.1)
 
 
