@@ -20,6 +20,7 @@ VERBS = {
     "explain": "work one GRPO step out by hand, each formula with its numbers",
     "trace": "follow every number of a recorded step, from the answers to the loss",
     "plan": "print what a configuration means before anything runs",
+    "doctor": "tell what is wrong with a run, since when, and what to do",
     "compare": "tell whether two runs are the same bit for bit, and where they differ",
     "export": "write a run's model for transformers and vLLM, with a model card",
 }
