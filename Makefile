@@ -1,7 +1,7 @@
 # Both targets do all the set-up: a virtual environment in .venv with pinned versions, and Oncurve in it.
 PYTHON ?= python3
 
-.PHONY: train test torture lint
+.PHONY: train test torture health-study lint
 train: .venv/ready
 	.venv/bin/oncurve train recipes/cat_and_dog.toml $(ARGS)
 
@@ -10,6 +10,9 @@ test: .venv/ready
 
 torture: .venv/ready
 	.venv/bin/python tools/torture.py --kills $(or $(KILLS),200) $(ARGS)
+
+health-study: .venv/ready
+	.venv/bin/python tools/health_study.py --runs $(or $(RUNS),40) --real runs/health $(ARGS)
 
 lint: .venv/ready
 	.venv/bin/ruff check . && .venv/bin/ruff format --check .

@@ -29,7 +29,8 @@ class HealthConfig(Section):
     warm_up_steps: NotNegative = 50  # in which a broken format is not held against a run
 
     hacking_gap: tuple[OpenShare, OpenShare] = (0.05, 0.15)  # held-out accuracy that the reward claims and is not there
-    hacking_unshared: OpenShare = 0.5  # part of the reward's rise that the held-out accuracy does not share
+    hacking_rise: OpenShare = 0.08  # of the reward since the onset, in units of the largest reward where that is over 1
+    hacking_unshared: OpenShare = 0.5  # part of what the reward claims that must be missing
     auxiliary_share: tuple[OpenShare, OpenShare] = (0.7, 0.9)  # of the total reward's variance
     drift_ratio: FromOne = 1.5  # late slope of the KL to the early one
     drift_kl: PositiveFloat = 0.5

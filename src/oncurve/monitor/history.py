@@ -67,9 +67,6 @@ class History:
         self.nonfinite += [(self.step, name) for name in row.get("nonfinite") or {}]
         self.num_rows += known
 
-    def __contains__(self, name: str) -> bool:
-        return name in self._lists
-
     def __getitem__(self, name: str) -> Series:
         """The series of a metric; empty where it was never measured."""
         if name not in self._lists:
@@ -78,6 +75,10 @@ class History:
             steps, values = self._lists[name]
             self._arrays[name] = Series(np.array(steps, float), np.array(values, float))
         return self._arrays[name]
+
+    def tail(self, name: str, num: int) -> Series:
+        """The last `num` values of a metric, without a copy of all the others."""
+        return Series(*(np.array(items[-num:], float) for items in self._lists.get(name, ([], []))))
 
     def names(self, prefix: str, suffix: str) -> list[str]:
         return sorted(name for name in self._lists if name.startswith(prefix) and name.endswith(suffix))

@@ -28,8 +28,9 @@ CORRECTNESS = re.compile(
 
 ONE_SIDED = 1.645  # normal quantile of a one-sided 95 % bound
 FLAT_ACCURACY = 0.02  # 2 points
-Z_ALONE, Z_BENT, Z_BEND, NUM_BEFORE = 4.0, 2.2, 4.0, 8
-BENT = 0.15  # part of what a reward claims that a bent relation, which a line was fitted to, may explain
+Z_ALONE, Z_WITH_BEND, Z_BEND = 2.3, 1.3, 2.2
+"""Standard errors of missing accuracy that are enough alone, or together with so many of a reward that bends upwards."""
+NONLINEAR = 0.2  # part of what a reward claims that a bent relation, which a line was fitted to, may explain
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +62,7 @@ def reward_hacking(history: History, limits: HealthConfig) -> Iterator[Finding]:
     then predicts is compared with what was measured. Where accuracy and mean IoU are both there, both must show it.
     """
     found = [
-        _deficit(history, limits, history[name]) for name in (ACCURACY, "eval/mean_iou/mean") if len(history[name]) >= 6
+        _deficit(history, limits, history[name]) for name in (ACCURACY, "eval/mean_iou/mean") if len(history[name]) >= 5
     ]
     if found and all(found):
         yield max(found, key=lambda finding: finding.tests[0][1])
@@ -93,15 +94,15 @@ def _deficit(history: History, limits: HealthConfig, evaluations: Series) -> Fin
     error = np.sqrt(
         (variance + (slope * reward_error) ** 2) * (1 / after + 1 / j)
         + (after_r - mean_r) ** 2 * variance / (spread + weight)
-        + (BENT * claimed) ** 2
+        + (NONLINEAR * claimed) ** 2
     )
     z, bend = deficit / error, _bend(steps, reward, reward_error, j)
     risen = rise / (reward_error * np.sqrt(1 / after + 1 / last))
-    material = (deficit > limits.hacking_gap[0]) & (deficit > limits.hacking_unshared * claimed) & (risen > 4)
+    material = (prior * rise > limits.hacking_rise) & (deficit > limits.hacking_gap[0]) & (deficit > limits.hacking_unshared * claimed) & (risen > 4)
     bound = gain + ONE_SIDED * noise * np.sqrt(1 / after + 1 / last)
     never = (j <= 3) & (k >= 6) & (bound < np.maximum(FLAT_ACCURACY, prior * rise / 5)) & (1 - last_a > prior * rise)
     never &= (prior * rise > 2 * limits.hacking_gap[0]) & (risen > 4)
-    strength = np.where(never, risen, np.where(material & ((z > Z_ALONE) | ((z > Z_BENT) & (bend > Z_BEND))), np.hypot(z, np.maximum(bend, 0)), 0.0))
+    strength = np.where(never, risen, np.where(material & ((z > Z_ALONE) | ((z > Z_WITH_BEND) & (bend > Z_BEND))), np.hypot(z, np.maximum(bend, 0)), 0.0))
     best = int(np.argmax(strength))
     if strength[best] == 0:
         return None
@@ -119,10 +120,10 @@ def _deficit(history: History, limits: HealthConfig, evaluations: Series) -> Fin
 
 
 def _bend(steps: np.ndarray, reward: np.ndarray, error: float, j: np.ndarray) -> np.ndarray:
-    """By how many standard errors the mean reward after each onset lies over the line through the points before it."""
+    """By how many standard errors the mean reward after each onset lies over the line through the 5 points before it."""
     bend = np.zeros(len(j))
     for i, end in enumerate(j):
-        before = slice(max(0, end - NUM_BEFORE), end)
+        before = slice(max(0, end - 5), end)
         if end < 3:
             continue
         x, y = steps[before] - steps[end - 1], reward[before]
@@ -149,13 +150,13 @@ def _reward_at(history: History, evaluations: Series, window: int):
     low = np.searchsorted(reward.steps, evaluations.steps - half, "right")
     high = np.searchsorted(reward.steps, evaluations.steps + half, "right")
     there = (high - low >= 2) & _settled(history, evaluations.steps, window)
-    if there.sum() < 6:
+    if there.sum() < 5:
         return None
     total = np.concatenate([[0.0], np.cumsum(reward.values)])
     mean = (total[high] - total[low])[there] / (high - low)[there]
     rough = np.diff(reward.values)
     step_noise = float(np.median(np.abs(rough))) / 0.6745 / sqrt(2)
-    rest = reward.values - _smooth(reward.values, 2 * window + 1)
+    rest = reward.values - _smooth(reward.values, 2 * max(4, int(window / per_step)) + 1)
     rho = autocorrelation(rest)
     count = float(np.median((high - low)[there]))
     deviation = max(step_noise, float(rest.std()))
@@ -181,12 +182,16 @@ def _smooth(values: np.ndarray, width: int) -> np.ndarray:
 
 
 def _evaluation_noise(history: History, accuracy: np.ndarray) -> float:
-    """Standard deviation of an evaluation: of the tasks drawn, and no less than second differences show."""
+    """Standard deviation of one evaluation: what second differences show, and where the tasks were counted, what drawing
+    so many gives, to one and a half times that.
+    """
+    shown = float(np.median(np.abs(np.diff(accuracy, 2)))) / 0.6745 / sqrt(6)
     tasks = history["eval/accuracy/num_tasks"]
+    if not len(tasks):
+        return max(shown, 0.005)
     share = float(np.clip(np.median(accuracy), 0.02, 0.98))
-    drawn = sqrt(share * (1 - share) / tasks.values[-1]) if len(tasks) else 0.0
-    second = np.diff(accuracy, 2)
-    return max(drawn, float(np.sqrt(np.mean(np.minimum(second**2, 9 * np.median(second**2))) / 6)), 0.005)
+    drawn = sqrt(share * (1 - share) / tasks.values[-1])
+    return float(np.clip(shown, drawn, 1.5 * drawn))
 
 
 def auxiliary_dominates(history: History, limits: HealthConfig) -> Iterator[Finding]:
@@ -333,11 +338,16 @@ def _correct_parts(history: History) -> list[str]:
 def _share(
     history: History, name: str, tests: tuple[tuple[Severity, float], ...], steps: int
 ) -> tuple[Series, tuple[tuple[Severity, float], ...]] | None:
-    """The last window of a share and its levels with their p values, prompts being the units where they were counted."""
+    """The last window of a share that lies over its mildest level, and the levels with their p values.
+
+    The units are prompts, where they were counted.
+    """
     series = history[name]
     if len(series) < 8:
         return None
     last = series.last(history.window(name, steps))
+    if last.values.mean() <= tests[0][1]:
+        return None
     prompts = history["prompts/num"]
     counted = prompts.values[np.isin(prompts.steps, last.steps)]
     units = float(counted.sum()) if len(counted) == len(last) else None
@@ -349,7 +359,7 @@ def no_signal(history: History, limits: HealthConfig) -> Iterator[Finding]:
     name = f"{SIGNAL}/share"
     levels = tuple(zip(("info", "warning", "critical"), limits.no_signal_share, strict=True))
     found = _share(history, name, levels, limits.window_steps)
-    if found is None or found[1][0][1] >= 1:
+    if found is None:
         return
     last, tests = found
     share, success, predicted, verdict, cause = float(last.values.mean()), *_why_no_signal(history, last)
@@ -406,7 +416,7 @@ def _over(verdict: VerdictName, name: str, limits: tuple[float, ...], what: str,
         for windows in steps_of:
             tests = tuple(zip(("warning", "critical"), levels, strict=False))
             found = _share(history, name, tests, windows * config.window_steps)
-            if found and found[1][0][1] < 1:
+            if found:
                 last, tests = found
                 onset = history[name].steps[excursion(history[name].values, levels[0])]
                 yield Finding(
@@ -421,7 +431,7 @@ def broken_format(history: History, limits: HealthConfig) -> Iterator[Finding]:
     name = "answers/invalid/share"
     found = _share(history, name, (("warning", limits.invalid_share),), limits.window_steps)
     start = (history.first_step or 0) + limits.warm_up_steps
-    if found is None or found[1][0][1] >= 1 or found[0].steps[0] < start:
+    if found is None or found[0].steps[0] < start:
         return
     if rising(-history[name].last(50).values) < 0.05:
         return
@@ -440,7 +450,7 @@ def looping(history: History, limits: HealthConfig) -> Iterator[Finding]:
     name = "answers/repetition/share"
     low, high = limits.repetition_share
     found = _share(history, name, (("warning", high),), limits.window_steps)
-    if found is None or found[1][0][1] >= 1:
+    if found is None:
         return
     series = history[name]
     early = float(series.values[: len(found[0])].mean())
@@ -508,7 +518,7 @@ def _flat_since_fall(history: History, series: Series, start: float, low: float,
 
 def gradient_spike(history: History, limits: HealthConfig) -> Iterator[Finding]:
     """A gradient or loss that is not finite, or far outliers of the gradient's norm, several in 50 steps."""
-    skipped = history["policy/skipped_updates/count"].last(50)
+    skipped = history.tail("policy/skipped_updates/count", 50)
     bad = {step: name for step, name in history.nonfinite if name.startswith(("policy/loss", "policy/grad_norm"))}
     bad |= {int(step): "policy/skipped_updates/count" for step in skipped.steps[skipped.values > 0]}
     bad = {step: name for step, name in sorted(bad.items()) if step > history.step - 50}
@@ -522,7 +532,7 @@ def gradient_spike(history: History, limits: HealthConfig) -> Iterator[Finding]:
             at_once=True,
         )
         return
-    series = history[GRADIENT].last(101)
+    series = history.tail(GRADIENT, 101)
     series = series[series.values > 0]
     if len(series) < 23 or series.values[-50:].max() <= limits.spike_factor * np.median(series.values):
         return
@@ -639,7 +649,7 @@ def mismatch(history: History, limits: HealthConfig) -> Iterator[Finding]:
 
 def canary(history: History, limits: HealthConfig) -> Iterator[Finding]:
     """A known answer was graded otherwise than it must be."""
-    flips = history["verifier/canary/flips"].last(history.window("verifier/canary/flips", limits.window_steps))
+    flips = history.tail("verifier/canary/flips", limits.window_steps)
     if (flips.values > 0).any():
         first = int(flips.steps[flips.values > 0][0])
         text = f"a known answer was graded wrongly at step {first} ({flips.values.sum():.0f} flips in {len(flips)} points)"

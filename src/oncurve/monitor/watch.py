@@ -136,8 +136,8 @@ class Watch:
             lacking.append(f"{history.num_rows} steps were measured, and two windows are {window}")
         if len(history[REWARD]) == 0:
             lacking.append(f"no {REWARD}")
-        if (num := len(history[ACCURACY])) < 6:
-            lacking.append(f"{num} evaluations ({ACCURACY}), and reward_hacking needs 6")
+        if (num := len(history[ACCURACY])) < 5:
+            lacking.append(f"{num} of the 5 evaluations ({ACCURACY}) that reward_hacking needs")
         if not lacking:
             return None
         return Verdict(
