@@ -59,7 +59,10 @@ def synthetic(num: int) -> dict:
     alarms = [[v.verdict for v in _verdicts(healthy(seed)) if v.rank] for seed in range(num)]
     found: dict = {
         "runs": num,
-        "healthy": {"alarms": sum(map(bool, alarms)), "by_verdict": dict(Counter(name for run in alarms for name in run))},
+        "healthy": {
+            "alarms": sum(map(bool, alarms)),
+            "by_verdict": dict(Counter(name for run in alarms for name in run)),
+        },
     }
     for flaw in FLAWS:
         delays, others = [], Counter()
@@ -90,7 +93,9 @@ def peers(num: int, python: str) -> dict:
         script = Path(__file__).with_name("health_peers.py")
         done = subprocess.run([python, str(script), folder, str(WITHIN)], stdout=subprocess.PIPE, text=True)
     if done.returncode:
-        raise SystemExit(f"{python} could not run rldoctor and rlwatch; install both there: pip install rldoctor rlwatch")
+        raise SystemExit(
+            f"{python} could not run rldoctor and rlwatch; install both there: pip install rldoctor rlwatch"
+        )
     return json.loads(done.stdout)
 
 
@@ -161,7 +166,9 @@ def command() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=40, help="synthetic runs of every kind (40)")
     parser.add_argument("--peers", metavar="PYTHON", help="an interpreter that has rldoctor and rlwatch")
-    parser.add_argument("--real", type=Path, metavar="FOLDER", help="train real runs there; those that are there are read")
+    parser.add_argument(
+        "--real", type=Path, metavar="FOLDER", help="train real runs there; those that are there are read"
+    )
     parser.add_argument("--only", nargs="*", default=[], choices=REAL, help="these real runs")
     parser.add_argument("--train", choices=REAL, help=argparse.SUPPRESS)
     parser.add_argument("--out", type=Path, help="write the JSON there too")

@@ -105,7 +105,9 @@ def test_accuracy_at_its_ceiling_does_not_speak_of_a_hack():
 def test_where_the_mean_iou_rises_with_the_reward_it_is_no_hack():
     rows = learning(300, lambda t: 0.2 + 0.002 * t, lambda t: 0.3)
     assert "reward_hacking" in verdicts(rows)
-    rows = [row | ({"eval/mean_iou/mean": 0.3 + 0.001 * row["step"]} if "eval/accuracy/mean" in row else {}) for row in rows]
+    rows = [
+        row | ({"eval/mean_iou/mean": 0.3 + 0.001 * row["step"]} if "eval/accuracy/mean" in row else {}) for row in rows
+    ]
     assert "reward_hacking" not in verdicts(rows)
 
 
@@ -177,9 +179,7 @@ def test_a_broken_format_counts_only_after_the_warm_up_and_while_it_does_not_men
 
 def test_no_signal_is_named_by_its_cause():
     def cause(**shares):
-        found = verdicts(
-            steady(groups__no_signal__share=lambda t: 0.6, groups__size__mean=lambda t: 8, **shares)
-        )
+        found = verdicts(steady(groups__no_signal__share=lambda t: 0.6, groups__size__mean=lambda t: 8, **shares))
         return {name: verdict.severity for name, verdict in found.items()}
 
     assert cause(groups__no_signal__all_right__share=lambda t: 0.5) == {"too_easy": "warning"}
@@ -238,7 +238,9 @@ def test_actions_wait_for_their_severity():
     config = HealthConfig(actions={"reward_hacking": "stop"})
     assert decide([hack("warning")], config).action == "warn"
     assert decide([hack()], config).action == "stop"
-    assert decide([hack("warning")], HealthConfig(actions={"reward_hacking": "stop"}, act_at="warning")).action == "stop"
+    assert (
+        decide([hack("warning")], HealthConfig(actions={"reward_hacking": "stop"}, act_at="warning")).action == "stop"
+    )
     assert decide([hack("info"), hack(cleared_step=250)], config) is None
 
 

@@ -17,7 +17,9 @@ STYLES = {"info": "cyan", "warning": "yellow", "critical": "bold red"}
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run", type=Path, nargs="?", metavar="RUN", help="a run's folder")
-    parser.add_argument("--metrics", type=Path, metavar="FILE", help="a bare metrics file instead, one JSON object a line")
+    parser.add_argument(
+        "--metrics", type=Path, metavar="FILE", help="a bare metrics file instead, one JSON object a line"
+    )
     parser.add_argument("--json", action="store_true", help="one JSON document and nothing else: a list of verdicts")
 
 

@@ -56,7 +56,7 @@ class HealthConfig(Section):
     verifier_errors: tuple[OpenShare, OpenShare] = (0.01, 0.05)
     duplicate_share: OpenShare = 0.5  # of a group's answers
 
-    actions: dict[VerdictName, Action] = {}  # of a verdict that is critical; others only warn
+    actions: dict[VerdictName, Action] = Field(default_factory=dict)  # of a verdict that is critical; others only warn
     act_at: Literal["warning", "critical"] = "critical"
     rollback_with: tuple[str, ...] = ()  # what a rollback changes, such as "optimizer.learning_rate=1e-4"
     max_rollbacks: Positive = 1

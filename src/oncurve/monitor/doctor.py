@@ -1,10 +1,10 @@
 """A run's health afterwards: its rows through the rules that follow it on-line, and the answers that show each verdict."""
 
 import json
-import os
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -92,7 +92,10 @@ _PICK = {
     "looping": ("longest answers", _longest),
     "cap_hit": ("answers cut off first", lambda rows: [row for row in rows if row.stop == "length"]),
     "format": ("answers that don't parse", lambda rows: [row for row in rows if row.status == "invalid"]),
-    "verifier_broken": ("answers that could not be graded", lambda rows: [row for row in rows if row.status == "error"]),
+    "verifier_broken": (
+        "answers that could not be graded",
+        lambda rows: [row for row in rows if row.status == "error"],
+    ),
     "duplicates": ("most repeated answers", _repeated),
     "no_diversity": ("most repeated answers", _repeated),
     "entropy_collapse": ("most repeated answers", _repeated),
@@ -103,12 +106,18 @@ def _in_common(texts: Sequence[str]) -> str:
     """The prefix or suffix that they share, where that says something."""
     if len(set(texts)) == 1:
         return f" are all {_quoted(texts[0])}"
-    prefix = os.path.commonprefix(texts)
-    suffix = os.path.commonprefix([text[::-1] for text in texts])[::-1]
+    prefix = _start(texts)
+    suffix = _start([text[::-1] for text in texts])[::-1]
     if max(len(prefix), len(suffix)) < 3:
         return f", the first of them {_quoted(texts[0])}"
     which, shared = ("begin", prefix) if len(prefix) >= len(suffix) else ("end", suffix)
     return f" all {which} with {_quoted(shared)}, the first of them {_quoted(texts[0])}"
+
+
+def _start(texts: Sequence[str]) -> str:
+    return "".join(
+        letters[0] for letters in takewhile(lambda letters: len(set(letters)) == 1, zip(*texts, strict=False))
+    )
 
 
 def _quoted(text: str) -> str:

@@ -98,18 +98,28 @@ def _deficit(history: History, limits: HealthConfig, evaluations: Series) -> Fin
     )
     z, bend = deficit / error, _bend(steps, reward, reward_error, j)
     risen = rise / (reward_error * np.sqrt(1 / after + 1 / last))
-    material = (prior * rise > limits.hacking_rise) & (deficit > limits.hacking_gap[0]) & (deficit > limits.hacking_unshared * claimed) & (risen > 4)
+    material = (
+        (prior * rise > limits.hacking_rise)
+        & (deficit > limits.hacking_gap[0])
+        & (deficit > limits.hacking_unshared * claimed)
+        & (risen > 4)
+    )
     bound = gain + ONE_SIDED * noise * np.sqrt(1 / after + 1 / last)
     never = (j <= 3) & (k >= 6) & (bound < np.maximum(FLAT_ACCURACY, prior * rise / 5)) & (1 - last_a > prior * rise)
     never &= (prior * rise > 2 * limits.hacking_gap[0]) & (risen > 4)
-    strength = np.where(never, risen, np.where(material & ((z > Z_ALONE) | ((z > Z_WITH_BEND) & (bend > Z_BEND))), np.hypot(z, np.maximum(bend, 0)), 0.0))
+    strength = np.where(
+        never,
+        risen,
+        np.where(
+            material & ((z > Z_ALONE) | ((z > Z_WITH_BEND) & (bend > Z_BEND))), np.hypot(z, np.maximum(bend, 0)), 0.0
+        ),
+    )
     best = int(np.argmax(strength))
     if strength[best] == 0:
         return None
     points = max(float(deficit[best]), 0.0 if not never[best] else float(prior * rise[best] - gain[best]))
-    harder = (points - limits.hacking_gap[1]) / error[best]
     onset = int(steps[j[best] - 1])
-    tests = (("warning", float(ndtr(-strength[best]))), ("critical", float(ndtr(-harder)) / 50 if harder > 0 else 1.0))
+    tests = (("warning", float(ndtr(-strength[best]))), ("critical", float(points < limits.hacking_gap[1])))
     return Finding(
         "reward_hacking",
         tests,
@@ -154,12 +164,11 @@ def _reward_at(history: History, evaluations: Series, window: int):
         return None
     total = np.concatenate([[0.0], np.cumsum(reward.values)])
     mean = (total[high] - total[low])[there] / (high - low)[there]
-    rough = np.diff(reward.values)
-    step_noise = float(np.median(np.abs(rough))) / 0.6745 / sqrt(2)
+    step_noise = float(np.median(np.abs(np.diff(reward.values)))) / 0.6745 / sqrt(2)
     rest = reward.values - _smooth(reward.values, 2 * max(4, int(window / per_step)) + 1)
     rho = autocorrelation(rest)
     count = float(np.median((high - low)[there]))
-    deviation = max(step_noise, float(rest.std()))
+    deviation = max(step_noise, float(rest.std()), 1e-9)
     error = deviation * sqrt((1 + rho) / (1 - rho) / count)
     return evaluations.steps[there], evaluations.values[there], mean, error
 
@@ -304,7 +313,7 @@ def padding(history: History, limits: HealthConfig) -> Iterator[Finding]:
     if len(blocks) < 2 or measure is None:
         return
     now, series = blocks.values[-1], history[measure]
-    num = 5 if measure == ACCURACY else window
+    num = 3 if measure == ACCURACY else window
     noise = _evaluation_noise(history, series.values) if measure == ACCURACY else None
     for then in np.argsort(blocks.values, kind="stable"):  # from the shortest answers on
         growth = now / blocks.values[then] - 1
@@ -316,7 +325,7 @@ def padding(history: History, limits: HealthConfig) -> Iterator[Finding]:
             continue
         gain = float(new.mean() - old.mean())
         error = change(old, new)[1] if noise is None else noise * sqrt(1 / len(old) + 1 / len(new))
-        if gain + ONE_SIDED * error < limits.padding_gain * growth * max(abs(float(old.mean())), 0.05):
+        if gain + error < limits.padding_gain * growth * max(abs(float(old.mean())), 0.05):
             p = above(history[LENGTH].last(window).values, blocks.values[then] * (1 + limits.padding_growth))
             yield Finding(
                 "padding",
@@ -420,7 +429,10 @@ def _over(verdict: VerdictName, name: str, limits: tuple[float, ...], what: str,
                 last, tests = found
                 onset = history[name].steps[excursion(history[name].values, levels[0])]
                 yield Finding(
-                    verdict, tests, int(onset), f"{what}: {last.values.mean():.1%} over {len(last)} points, limit {levels[0]:.0%}"
+                    verdict,
+                    tests,
+                    int(onset),
+                    f"{what}: {last.values.mean():.1%} over {len(last)} points, limit {levels[0]:.0%}",
                 )
 
     return rule
@@ -433,7 +445,7 @@ def broken_format(history: History, limits: HealthConfig) -> Iterator[Finding]:
     start = (history.first_step or 0) + limits.warm_up_steps
     if found is None or found[0].steps[0] < start:
         return
-    if rising(-history[name].last(50).values) < 0.05:
+    if rising(-history[name].last(50).values) < 0.01:
         return
     after = history[name]
     after = after[after.steps >= start]
@@ -499,7 +511,8 @@ def entropy(history: History, limits: HealthConfig) -> Iterator[Finding]:
 def _flat_since_fall(history: History, series: Series, start: float, low: float, limits: HealthConfig):
     """The step where the entropy began to fall under half its start, and the reward's change since, if that is flat.
 
-    The bound of the change is one standard error wide: reward is noisy and such a window short. Where no reward was measured it counts as flat.
+    The bound of the change is one standard error wide: reward is noisy and such a window short. Where no reward was
+    measured it counts as flat.
     """
     smooth, reward = _smooth(series.values, 9), history[REWARD]
     high, above_low = np.flatnonzero(smooth > start / 2), np.flatnonzero(smooth >= low)
@@ -591,15 +604,19 @@ def stale_logprobs(history: History, limits: HealthConfig) -> Iterator[Finding]:
             return
         tests: tuple[tuple[Severity, float], ...] = (("warning", 0.0),)
         onset = last.steps[np.flatnonzero(over)[0]]
-        text = f"ratios of the first pass differ from 1 by up to {last.values.max():.2g}; float32 explains {limits.stale_deviation:g}"
+        text = (
+            f"ratios of the first pass differ from 1 by up to {last.values.max():.2g}; float32 explains "
+            f"{limits.stale_deviation:g}"
+        )
     else:
         base = float(start.mean())
         doubled = len(series) >= 2 * window and above(np.log(np.maximum(last.values, 1e-12)), np.log(2 * base))
         rose = doubled is not False and doubled < 1
         tests = (("info", 0.0), *((("warning", doubled),) if rose else ()))
         onset = series.steps[excursion(series.values, 1.5 * base)] if rose else series.steps[0]
-        text = f"ratios of the first pass differ from 1 by {last.values.mean():.2g}, and by {base:.2g} at the run's start; " + (
-            "they have risen" if rose else "bfloat16 or another sampler would explain it, float32 would not"
+        text = (
+            f"ratios of the first pass differ from 1 by {last.values.mean():.2g}, and by {base:.2g} at the run's start; "
+            + ("they have risen" if rose else "bfloat16 or another sampler would explain it, float32 would not")
         )
     yield Finding("stale_logprobs", tests, int(onset), text)
 
@@ -612,14 +629,19 @@ def step_too_big(history: History, limits: HealthConfig) -> Iterator[Finding]:
         return
     both = high.values + (low.values if len(low) else 0.0)
     last = both[-window:]
-    tests = [(severity, above(last, limit)) for severity, limit in zip(("warning", "critical"), limits.clip_share, strict=True)]
+    tests = [
+        (severity, above(last, limit))
+        for severity, limit in zip(("warning", "critical"), limits.clip_share, strict=True)
+    ]
     text = f"the clip binds on {last.mean():.0%} of tokens"
     if len(low):
         sides = low.values[-window:] - limits.clip_imbalance * high.values[-window:]
         uneven = max(above(sides, 0.0), above(last, 0.05))
         if uneven < tests[0][1]:
             tests[0] = ("warning", uneven)
-            text += f", low to high {low.values[-window:].mean() / max(float(high.values[-window:].mean()), 1e-9):.1f} : 1"
+            text += (
+                f", low to high {low.values[-window:].mean() / max(float(high.values[-window:].mean()), 1e-9):.1f} : 1"
+            )
     if tests[0][1] < 1:
         yield Finding("step_too_big", tuple(tests), int(high.steps[excursion(both, last.mean() / 2)]), text)
 
@@ -652,7 +674,9 @@ def canary(history: History, limits: HealthConfig) -> Iterator[Finding]:
     flips = history.tail("verifier/canary/flips", limits.window_steps)
     if (flips.values > 0).any():
         first = int(flips.steps[flips.values > 0][0])
-        text = f"a known answer was graded wrongly at step {first} ({flips.values.sum():.0f} flips in {len(flips)} points)"
+        text = (
+            f"a known answer was graded wrongly at step {first} ({flips.values.sum():.0f} flips in {len(flips)} points)"
+        )
         yield Finding("verifier_broken", (("critical", 0.0),), first, text, at_once=True)
 
 
@@ -675,6 +699,11 @@ RULES = (
     Rule("window", _over("verifier_broken", "verifier/error/share", "verifier_errors", "the verifier fails", (1, 3))),
     Rule(
         "window",
-        _over("no_diversity", "groups/duplicate_answers/share", "duplicate_share", "answers that repeat another of their group"),
+        _over(
+            "no_diversity",
+            "groups/duplicate_answers/share",
+            "duplicate_share",
+            "answers that repeat another of their group",
+        ),
     ),
 )

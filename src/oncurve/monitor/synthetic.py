@@ -168,7 +168,9 @@ def _silent(cause: str | None, success: float | None) -> Callable[[Generator, in
 
 
 def _pad(run: Generator, onset: int) -> None:
-    run.columns["answers/length_tokens/mean"] *= 1 + run.rng.uniform(0.9, 2.5) * run.ramp(onset, run.rng.uniform(40, 150))
+    run.columns["answers/length_tokens/mean"] *= 1 + run.rng.uniform(0.9, 2.5) * run.ramp(
+        onset, run.rng.uniform(40, 150)
+    )
     run.accuracy = np.where(run.steps > onset, run.accuracy[onset - 1], run.accuracy)
 
 
@@ -177,7 +179,9 @@ def _raise(name: str, low: float, high: float, length: float = 40) -> Callable[[
 
     def plant(run: Generator, onset: int) -> None:
         ramp = run.ramp(onset, length)
-        run.columns[name] = np.clip(run.columns[name] * (1 - ramp) + run.rng.uniform(low, high) * ramp + run.noise(0.005), 0, 1)
+        run.columns[name] = np.clip(
+            run.columns[name] * (1 - ramp) + run.rng.uniform(low, high) * ramp + run.noise(0.005), 0, 1
+        )
 
     return plant
 
@@ -228,7 +232,9 @@ def _mismatch(run: Generator, onset: int) -> None:
     if which == 0:
         run.columns["sampler/mismatch_kl/mean"] += run.rng.uniform(0.15, 0.6) * ramp
     elif which == 1:
-        run.columns["sampler/importance/mean"] = run.columns["sampler/importance/mean"] * run.rng.choice([0.35, 2.8]) ** ramp
+        run.columns["sampler/importance/mean"] = (
+            run.columns["sampler/importance/mean"] * run.rng.choice([0.35, 2.8]) ** ramp
+        )
     else:
         run.columns["sampler/effective_sample/share"] *= run.rng.uniform(0.1, 0.25) ** ramp
 

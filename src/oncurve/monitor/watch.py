@@ -107,15 +107,11 @@ class Watch:
         if position is None:
             position = self._open[finding.verdict] = len(self.verdicts)
             onset = min(finding.onset_step, self.history.step)
-            self.verdicts.append(
-                Verdict(finding.verdict, SEVERITIES[both], onset, self.history.step, finding.evidence)
-            )
+            self.verdicts.append(Verdict(finding.verdict, SEVERITIES[both], onset, self.history.step, finding.evidence))
             return position
         if both <= self.verdicts[position].rank:
             return None
-        self.verdicts[position] = replace(
-            self.verdicts[position], severity=SEVERITIES[both], evidence=finding.evidence
-        )
+        self.verdicts[position] = replace(self.verdicts[position], severity=SEVERITIES[both], evidence=finding.evidence)
         return position
 
     def _release(self, name: VerdictName) -> int | None:
@@ -141,7 +137,11 @@ class Watch:
         if not lacking:
             return None
         return Verdict(
-            "insufficient_data", "info", history.first_step or 0, history.step, "not all rules could judge: " + "; ".join(lacking)
+            "insufficient_data",
+            "info",
+            history.first_step or 0,
+            history.step,
+            "not all rules could judge: " + "; ".join(lacking),
         )
 
 
@@ -191,7 +191,9 @@ def _decision(
     if num_rollbacks >= config.max_rollbacks:
         return Decision("pause", verdict, f"{told}, but it went back {num_rollbacks} times already; it pauses")
     if not before:
-        return Decision("pause", verdict, f"{told}, but no checkpoint is older than step {verdict.onset_step}; it pauses")
+        return Decision(
+            "pause", verdict, f"{told}, but no checkpoint is older than step {verdict.onset_step}; it pauses"
+        )
     with_ = ", ".join(config.rollback_with)
     return Decision(
         "rollback", verdict, f"{told}: back to step {before[-1]}, on with {with_}", before[-1], config.rollback_with
