@@ -5,6 +5,8 @@ import math
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from oncurve.config.health import VERDICTS, HealthConfig
@@ -42,8 +44,8 @@ def test_of_40_hacks_that_begin_in_mid_run_36_are_found_within_200_steps():
     delays = []
     for seed in range(40):
         rows, onset = planted("reward_hacking", seed)
-        found = verdicts(rows).get("reward_hacking")
-        if found and 0 <= found.detected_step - onset <= 200:
+        found = verdicts([row for row in rows if row["step"] <= onset + 200]).get("reward_hacking")
+        if found and onset <= found.detected_step:
             delays.append(found.detected_step - onset)
     assert len(delays) >= 36
 
@@ -51,9 +53,12 @@ def test_of_40_hacks_that_begin_in_mid_run_36_are_found_within_200_steps():
 @pytest.mark.parametrize("flaw", [flaw for flaw in FLAWS if flaw != "reward_hacking"])
 def test_every_flaw_is_found(flaw):
     """Four of five at the least here; 36 of 40 in `make health-study`."""
-    runs = [planted(flaw, seed) for seed in range(5)]
-    found = [(verdicts(rows).get(flaw), onset) for rows, onset in runs]
-    assert sum(bool(v) and 0 <= v.detected_step - onset <= 200 for v, onset in found) >= 4
+    num = 0
+    for seed in range(5):
+        rows, onset = planted(flaw, seed)
+        found = verdicts([row for row in rows if row["step"] <= onset + 200]).get(flaw)
+        num += bool(found) and onset <= found.detected_step
+    assert num >= 4
 
 
 def test_the_generator_repeats_itself_and_covers_every_verdict():
@@ -75,6 +80,27 @@ def test_rows_one_by_one_give_what_all_at_once_give():
 def test_missing_metrics_only_silence_their_rules(kept):
     rows = [{name: value for name, value in row.items() if name in ("step", kept)} for row in healthy(5)]
     assert verdicts(rows) == {}
+
+
+NAMES = sorted({name for seed in range(8) for row in healthy(seed)[:2] for name in row} - {"step"})
+
+
+@pytest.mark.filterwarnings("error")
+@settings(deadline=None, max_examples=25)
+@given(st.integers(0, 2**32), st.sampled_from([0.0, 1e-9, 1.0, 1e9, math.nan]), st.floats(0, 1), st.integers(1, 30))
+def test_no_row_breaks_a_rule(seed, scale, present, every):
+    """Constants, huge and negative values, NaN, gaps, repeated steps: verdicts come out, and no warning."""
+    rng = np.random.default_rng(seed)
+    rows = []
+    for step in sorted(rng.integers(-5, 150, 120).tolist()):
+        names = [
+            name for name in NAMES if rng.random() < present and (step % every == 0 or not name.startswith("eval/"))
+        ]
+        rows.append(
+            {"step": step} | {name: float(rng.choice([0.0, 1.0, -1.0, rng.normal()]) * scale) for name in names}
+        )
+    for verdict in diagnose(rows, CONFIG):
+        assert verdict.onset_step <= verdict.detected_step
 
 
 # -- reward hacking ------------------------------------------------------------------------------------------------

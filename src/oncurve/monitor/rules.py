@@ -196,7 +196,7 @@ def _evaluation_noise(history: History, accuracy: np.ndarray) -> float:
     """
     shown = float(np.median(np.abs(np.diff(accuracy, 2)))) / 0.6745 / sqrt(6)
     tasks = history["eval/accuracy/num_tasks"]
-    if not len(tasks):
+    if not len(tasks) or tasks.values[-1] < 1:
         return max(shown, 0.005)
     share = float(np.clip(np.median(accuracy), 0.02, 0.98))
     drawn = sqrt(share * (1 - share) / tasks.values[-1])
@@ -310,7 +310,7 @@ def padding(history: History, limits: HealthConfig) -> Iterator[Finding]:
     window = history.window(LENGTH, limits.window_steps)
     blocks = history[LENGTH].blocks(window)
     measure = next((name for name in (ACCURACY, *_correct_parts(history), REWARD) if len(history[name]) >= 6), None)
-    if len(blocks) < 2 or measure is None:
+    if len(blocks) < 2 or measure is None or (blocks.values <= 0).any():
         return
     now, series = blocks.values[-1], history[measure]
     num = 3 if measure == ACCURACY else window
@@ -359,7 +359,7 @@ def _share(
         return None
     prompts = history["prompts/num"]
     counted = prompts.values[np.isin(prompts.steps, last.steps)]
-    units = float(counted.sum()) if len(counted) == len(last) else None
+    units = float(counted.sum()) if len(counted) == len(last) and (counted > 0).all() else None
     return last, tuple((severity, above(last.values, limit, units)) for severity, limit in tests)
 
 

@@ -4,6 +4,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
 from oncurve.config.health import VERDICTS, Action, HealthConfig, Severity, VerdictName
 from oncurve.monitor.history import History
 from oncurve.monitor.rules import ACCURACY, REWARD, RULES, Finding, Rule
@@ -80,11 +82,13 @@ class Watch:
         return True
 
     def _look(self, rules: Sequence[Rule]) -> Iterable[int]:
-        found = {
-            (finding.verdict, rule): finding
-            for rule in rules
-            for finding in sorted(rule.look(self.history, self.config), key=lambda f: -f.tests[0][1])
-        }
+        found: dict[tuple[VerdictName, Rule], Finding] = {}
+        with np.errstate(all="ignore"):  # a metric that makes no sense makes no verdict: its p value is no number
+            for rule in rules:
+                for finding in rule.look(self.history, self.config):
+                    key, p = (finding.verdict, rule), finding.tests[0][1]
+                    if p <= 1 and (key not in found or p < found[key].tests[0][1]):
+                        found[key] = finding
         factors = holm({key: finding.tests[0][1] for key, finding in found.items()}, len(VERDICTS), self.config.level)
         for key in factors:
             if (position := self._hold(key, found[key], factors[key])) is not None:
