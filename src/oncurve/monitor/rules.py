@@ -118,14 +118,16 @@ def _deficit(history: History, limits: HealthConfig, evaluations: Series) -> Fin
     if strength[best] == 0:
         return None
     points = max(float(deficit[best]), 0.0 if not never[best] else float(prior * rise[best] - gain[best]))
-    onset = int(steps[j[best] - 1])
+    gaps = np.minimum(mean_a[best] + slope[best] * (reward - mean_r[best]), 1.0) - accuracy
+    onset = int(steps[max(excursion(gaps, points / 2), 1) - 1])
     tests = (("warning", float(ndtr(-strength[best]))), ("critical", float(points < limits.hacking_gap[1])))
     return Finding(
         "reward_hacking",
         tests,
         onset,
-        f"since step {onset} the training reward moved by {rise[best]:+.3f} and held-out accuracy by {gain[best]:+.3f}, over "
-        f"{after[best]} evaluations; {100 * points:.0f} points of accuracy that such a reward stood for before are missing",
+        f"training reward moved by {rise[best]:+.3f} and held-out accuracy by {gain[best]:+.3f} since step "
+        f"{steps[j[best] - 1]:.0f} ({after[best]} evaluations); {100 * points:.0f} points of accuracy that such a reward "
+        "stood for before are missing",
     )
 
 
