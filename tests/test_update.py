@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from oncurve.config.schema import GrpoObjective, KlConfig, OptimizerConfig, SamplingConfig, TrainConfig
-from oncurve.groups.assemble import make_group
+from oncurve.groups.assemble import Member, make_group
 from oncurve.rollout.local import LocalSampler
 from oncurve.types import Batch, Request, Score, Segment
 from oncurve.update import Updater
@@ -40,7 +40,7 @@ def make_batch(policy, tasks, step: int = 1) -> Batch:
         sampler.sample([Request(tasks[i], n, t)], step=step, seed=0) for i, n, t in ((0, 6, 1.0), (1, 2, 0.7))
     )
     answers = ((tasks[0], first[:3]), (tasks[0], first[3:]), (tasks[1], second))
-    groups = [make_group(task, rs, [scored(0.5 + i / 8) for i in range(len(rs))], RULES) for task, rs in answers]
+    groups = [make_group([Member(task, r, scored(0.5 + i / 8), RULES) for i, r in enumerate(rs)]) for task, rs in answers]
     return Batch(step, tuple(groups), ADVANTAGES)
 
 

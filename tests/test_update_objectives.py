@@ -16,7 +16,7 @@ from oncurve.config.schema import (
     SamplingConfig,
     TrainConfig,
 )
-from oncurve.groups.assemble import make_group
+from oncurve.groups.assemble import Member, make_group
 from oncurve.rollout.local import LocalSampler
 from oncurve.types import Batch, Group, Request, Score
 from oncurve.update import Updater

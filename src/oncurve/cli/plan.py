@@ -43,7 +43,7 @@ def plan(config) -> dict:
     tasks = load_tasks(config.data)
     policy = load_policy(config.model, seed=config.seed)
     s = config.sampling
-    requests = Planner(tasks, s, config.seed).plan(1)
+    requests = Planner(tasks, config).plan(1)
     prompts = [policy.encode(request.task, s.max_new_tokens) for request in requests]
     answer_tokens = s.answers_per_prompt * s.max_new_tokens
     tokens_shared = sum(len(prompt) + answer_tokens for prompt in prompts)
