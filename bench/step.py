@@ -39,7 +39,7 @@ from oncurve.tasks.scenes import draw_scene, make_scene
 from oncurve.tasks.sets import load_tasks
 from oncurve.train import Clock, answer_records, make_batches
 from oncurve.truths import BoxTruth
-from oncurve.types import Message, Task, TaskImage
+from oncurve.types import Kind, Message, Task, TaskImage
 from oncurve.update import Updater
 
 RECIPE = Path(__file__).parents[1] / "recipes" / "cat_and_dog.toml"
@@ -71,6 +71,9 @@ class LongTasks:
         scene = make_scene("train", index)
         image = TaskImage.of(draw_scene(scene, LONG_SCENE_PX), f"long/{index}")
         return Task(f"long/{index}", "grounding", (Message("user", "0.50", (image,)),), BoxTruth(scene.box))
+
+    def kind(self, index: int) -> Kind:
+        return "grounding"
 
 
 class Bench:

@@ -40,7 +40,9 @@ def make_batch(policy, tasks, step: int = 1) -> Batch:
         sampler.sample([Request(tasks[i], n, t)], step=step, seed=0) for i, n, t in ((0, 6, 1.0), (1, 2, 0.7))
     )
     answers = ((tasks[0], first[:3]), (tasks[0], first[3:]), (tasks[1], second))
-    groups = [make_group([Member(task, r, scored(0.5 + i / 8), RULES) for i, r in enumerate(rs)]) for task, rs in answers]
+    groups = [
+        make_group([Member(task, r, scored(0.5 + i / 8), RULES) for i, r in enumerate(rs)]) for task, rs in answers
+    ]
     return Batch(step, tuple(groups), ADVANTAGES)
 
 

@@ -33,10 +33,12 @@ from oncurve.record.files import locked
 from oncurve.record.reader import RunReader
 from oncurve.record.schema import AnswerRecord
 from oncurve.record.writer import RunWriter, fork_run
+from oncurve.rewards.audit.run import refuse_broken
 from oncurve.rewards.grader import LocalGrader
 from oncurve.rollout.local import LocalSampler
 from oncurve.sft import written_answer
 from oncurve.sync import sync
+from oncurve.tasks.labels import written
 from oncurve.tasks.sets import load_tasks
 from oncurve.truths import truth_json
 from oncurve.types import Batch, Group, Request, Role, TaskSet
@@ -74,27 +76,43 @@ class Clock:
 
 
 def train(
-    config: TrainConfig, command: str, reporter: Reporter, *, resume: Path | None = None, replace: bool = False
+    config: TrainConfig,
+    command: str,
+    reporter: Reporter,
+    *,
+    resume: Path | None = None,
+    replace: bool = False,
+    audit: bool = False,
 ) -> Path:
     """Run `config` to its end and return the run's folder; `resume` goes on from that run's last intact checkpoint.
 
-    Raises `DataError`, `ModelError` or `RunError` for what a user can mend, and `KeyboardInterrupt` that says how to go on
+    `audit` attacks the reward first, quickly, and raises `BrokenReward` where it can be won without the task. Raises
+    `DataError`, `ModelError` or `RunError` for what a user can mend, and `KeyboardInterrupt` that says how to go on
     after Ctrl-C: the first stops at the end of the update with a checkpoint, the second at once.
     """
     with ExitStack() as held:
-        return _train(config, command, reporter, held, resume=resume, replace=replace)
+        return _train(config, command, reporter, held, resume=resume, replace=replace, audit=audit)
 
 
 def _train(
-    config: TrainConfig, command: str, reporter: Reporter, held: ExitStack, *, resume: Path | None, replace: bool
+    config: TrainConfig,
+    command: str,
+    reporter: Reporter,
+    held: ExitStack,
+    *,
+    resume: Path | None,
+    replace: bool,
+    audit: bool,
 ) -> Path:
     tasks, heldout = load_tasks(config.data), load_tasks(config.heldout)
+    grader = LocalGrader(config.reward)
+    if audit:
+        refuse_broken(grader, config.reward, tasks)
     policy = load_policy(config.model, seed=config.seed)
     if config.objective.kl.beta > 0:
         policy.freeze_reference()
     planner = Planner(tasks, config)
     sampler = LocalSampler(policy, max_new_tokens=config.sampling.max_new_tokens)
-    grader = LocalGrader(config.reward)
     updater = Updater(policy, config)
     check = check_shared_prefix(policy, tasks[0])
     folder = resume or Path(config.runs_folder) / config.name
@@ -127,6 +145,7 @@ def _train(
                 num_tasks=config.evaluate.num_tasks,
                 batch_size=config.evaluate.batch_size,
                 max_new_tokens=config.sampling.max_new_tokens,
+                rules=config.reward,
             )
         writer.metrics(step, found.metrics | {"time/evaluate_s": clock.seconds["evaluate"]})
         writer.images(image for task in found.tasks[: config.evaluate.num_probes] for image in task.images)
@@ -153,9 +172,7 @@ def _train(
                 with clock("sample"):
                     rollouts_PG = sampler.sample(requests, step=number, seed=config.seed)
                 with clock("grade"):
-                    pairs = [
-                        (request.task, r) for request, rs in zip(requests, rollouts_PG, strict=True) for r in rs
-                    ]
+                    pairs = [(request.task, r) for request, rs in zip(requests, rollouts_PG, strict=True) for r in rs]
                     scores = grader.grade(pairs)
                     latencies_ms += grader.latencies_ms
                 with clock("assemble"):
@@ -344,15 +361,12 @@ def _written(batches: Sequence[Batch], policy: Policy, config: TrainConfig) -> l
     if not (every or silent):
         return []
 
-    def is_supervised(group: Group) -> bool:
-        return every or (
-            group.task.kind == "grounding" and why_no_signal(group, config.advantage.tolerance) is not None
-        )
+    def tokens(group: Group) -> tuple[int, ...]:
+        if every or why_no_signal(group, config.advantage.tolerance):
+            return written_answer(policy, written(group.task))
+        return ()
 
-    return [
-        [written_answer(policy, group.task.truth.box) if is_supervised(group) else () for group in batch.groups]
-        for batch in batches
-    ]
+    return [[tokens(group) for group in batch.groups] for batch in batches]
 
 
 def answer_records(

@@ -6,10 +6,12 @@ image.
 
 import json
 from dataclasses import asdict
-from typing import Annotated, Any
+from keyword import iskeyword
+from typing import Annotated, Any, NotRequired
 
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, JsonValue, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
+from typing_extensions import TypedDict  # pydantic needs this one before Python 3.12
 
 Box = tuple[float, float, float, float]
 Point = tuple[float, float]
@@ -110,18 +112,56 @@ class MathTruth:
     unit: Text | None = None
 
 
+class CodeTest(TypedDict):
+    """A call and what it returns. Example: `{"args": [1, 2], "kwargs": {}, "result": 3}`; no arguments may be left out."""
+
+    __pydantic_config__ = _CONFIG
+    args: NotRequired[list[JsonValue]]
+    kwargs: NotRequired[dict[str, JsonValue]]
+    result: JsonValue
+
+
+class StdinTest(TypedDict):
+    """What a program reads and prints. Example: `{"stdin": "1 2\\n", "stdout": "3\\n"}`."""
+
+    __pydantic_config__ = _CONFIG
+    stdin: str
+    stdout: str
+
+
+def _is_a_name(name: str) -> str:
+    if not name.isidentifier() or iskeyword(name):
+        raise ValueError(f"{name!r} is no name of a function")
+    return name
+
+
 @dataclass(frozen=True, slots=True, config=_CONFIG)
 class CodeTruth:
     """Code, in one of three forms: `tests` of a function, its `reference` and `inputs`, or `stdin_tests` of a program.
 
-    Example: `CodeTruth("add", tests=({"args": [1, 2], "kwargs": {}, "result": 3},))`.
+    Example: `CodeTruth("add", tests=({"args": [1, 2], "kwargs": {}, "result": 3},))`. `tolerance` is how far a float may be
+    off; where several results are right, `accepts` is the source of `accepts(result, *args, **kwargs) -> bool`.
     """
 
-    entry_point: Text | None = None
-    tests: Annotated[tuple[dict[str, JsonValue], ...], BeforeValidator(_tuple)] | None = None
+    entry_point: Annotated[str, AfterValidator(_is_a_name)] | None = None
+    tests: Annotated[tuple[CodeTest, ...], BeforeValidator(_tuple), Field(min_length=1)] | None = None
     reference: Text | None = None
-    inputs: Annotated[tuple[list[JsonValue], ...], BeforeValidator(_tuple)] | None = None
-    stdin_tests: Annotated[tuple[dict[str, str], ...], BeforeValidator(_tuple)] | None = None
+    inputs: Annotated[tuple[list[JsonValue], ...], BeforeValidator(_tuple), Field(min_length=1)] | None = None
+    stdin_tests: Annotated[tuple[StdinTest, ...], BeforeValidator(_tuple), Field(min_length=1)] | None = None
+    tolerance: Annotated[float, Field(gt=0)] | None = None
+    accepts: Text | None = None
+
+    def __post_init__(self) -> None:
+        given = {key for key in CODE_KEYS if getattr(self, key) is not None}
+        if given not in CODE_FORMS:
+            forms = ", or ".join(" and ".join(key for key in CODE_KEYS if key in form) for form in CODE_FORMS)
+            raise ValueError(f"it has {', '.join(sorted(given)) or 'nothing'}; needed are {forms}")
+        if self.stdin_tests and (self.tolerance or self.accepts):
+            raise ValueError("tolerance and accepts are for what a function returns, not for what a program prints")
+
+
+CODE_KEYS = ("entry_point", "tests", "reference", "inputs", "stdin_tests")
+CODE_FORMS = ({"entry_point", "tests"}, {"entry_point", "reference", "inputs"}, {"stdin_tests"})
 
 
 @dataclass(frozen=True, slots=True, config=_CONFIG)
@@ -148,10 +188,20 @@ class EvidenceTruth:
 
 
 @dataclass(frozen=True, slots=True, config=_CONFIG)
+class Seen:
+    """One entry of an evidence answer. Example: `Seen((0.3, 0.1, 0.5, 0.3), "face_region", "the head points down", 0.9)`."""
+
+    region: CheckedBox
+    type: Text
+    description: Text
+    confidence: Annotated[float, Field(ge=0, le=1)]
+
+
+@dataclass(frozen=True, slots=True, config=_CONFIG)
 class ReplyTruth:
     """Reply: the evidence that it may lean on, as an evidence answer has it in `observable_evidence`."""
 
-    evidence: Annotated[tuple[dict[str, JsonValue], ...], BeforeValidator(_tuple)]
+    evidence: Annotated[tuple[Seen, ...], BeforeValidator(_tuple)]
 
 
 @dataclass(frozen=True, slots=True, config=_CONFIG)

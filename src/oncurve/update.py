@@ -64,9 +64,7 @@ class Updater:
         gradient is not finite leaves the weights as they are and is counted; one without any gradient does too.
         """
         objective = self.objective
-        steps = [
-            self._answers(i, batch.groups, batch.advantages_PG, batch.roles) for i, batch in enumerate(batches)
-        ]
+        steps = [self._answers(i, batch.groups, batch.advantages_PG, batch.roles) for i, batch in enumerate(batches)]
         in_use = [role != "leave_out" for batch in batches for role in batch.roles]
         groups = list(compress((group for groups in steps for group in groups), in_use))
         parts = in_parts(groups, objective.mini_batches)

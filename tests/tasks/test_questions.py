@@ -10,7 +10,7 @@ from oncurve.config.schema import TasksData
 from oncurve.errors import DataError
 from oncurve.tasks.questions import parse_question, task_of
 from oncurve.tasks.sets import load_tasks
-from oncurve.truths import BoxesTruth, BoxTruth, CountTruth, DiscTruth, parse_truth, truth_json
+from oncurve.truths import BoxesTruth, BoxTruth, CountTruth, DiscTruth, EvidenceTruth, Region, parse_truth, truth_json
 
 
 def task(row):
@@ -53,6 +53,12 @@ def test_messages_with_a_system_prompt():
         ("grounding", {"box": [250, 500, 750, 1000]}, {"truth_space": "thousand"}, BoxTruth((0.25, 0.5, 0.75, 1.0))),
         ("pointing", {"point": [50, 25]}, {"truth_space": "percent"}, DiscTruth((0.5, 0.25), 0.05)),
         (
+            "evidence",
+            {"regions": [{"region": [0, 25, 50, 100], "type": "posture"}]},
+            {"truth_space": "percent"},
+            EvidenceTruth((Region((0.0, 0.25, 0.5, 1.0), "posture"),)),
+        ),
+        (
             "detection",
             {"boxes": [[0, 0, 32, 64]], "labels": ["cat"]},
             {"truth_space": "pixel_original", "image_size": [64, 128]},
@@ -82,6 +88,15 @@ def test_truths_in_other_spaces(kind, truth, options, made):
         ({"kind": "detection", "prompt": "p", "truth": {"boxes": [], "labels": ["a"]}}, "0 boxes and 1 labels"),
         ({**COUNT, "options": {"truth_space": "inch"}}, "options.truth_space: 'inch' is unknown; allowed are unit"),
         ({**COUNT, "id": "a"}, "id a is taken by"),
+        (
+            {
+                "kind": "grounding",
+                "prompt": "p",
+                "truth": {"box": [0, 0, 10**400, 1]},
+                "options": {"truth_space": "percent"},
+            },
+            "truth: a coordinate is too large",
+        ),
     ],
 )
 def test_a_broken_row_is_refused_with_its_line(tmp_path, row, words):

@@ -95,7 +95,7 @@ class GroupsConfig(Section):
     prior_strength: PositiveFloat = 2.0  # answers that the success of the task's kind counts as
 
 
-KindWeights = create_model("KindWeights", __base__=Section, **{kind: (NotNegativeFloat, 0.0) for kind in KIND_RULES})
+KindWeights = create_model("KindWeights", __base__=Section, **dict.fromkeys(KIND_RULES, (NotNegativeFloat, 0.0)))
 
 
 class CurriculumConfig(Section):

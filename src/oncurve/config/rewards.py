@@ -9,6 +9,7 @@ from typing import Annotated, Literal, Self
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from oncurve.config.base import NotNegative, NotNegativeFloat, Positive, PositiveFloat, Section, Share
+from oncurve.config.text_parts import TextPart
 
 
 def _tuple(value: object) -> object:
@@ -107,37 +108,54 @@ class PointingRules(PlaceRules):
         return _no_floor_above_0(self)
 
 
-class CountingRules(KindRules):
+class AnswerRules(KindRules):
+    """What the kinds share whose wrong answers get 0: a malformed one must not get more."""
+
+    floor: Annotated[float, Field(le=0)] = 0.0
+
+
+class CountingRules(AnswerRules):
     """1 for the truth's number, or for one within `band` of it."""
 
     type: Literal["counting"]
-    format: Literal["plain", "tag", "boxed"] = "plain"
+    format: Literal["plain", "tag", "boxed", "points"] = "plain"
     band: NotNegative = 0
 
 
-class OcrRules(KindRules):
+class OcrRules(AnswerRules):
     """1 - edit distance over the longer text's length."""
 
     type: Literal["ocr"]
     normalise: Literal["nfc"] = "nfc"
 
 
-class ChoiceRules(KindRules):
+class ChoiceRules(AnswerRules):
     """1 for the truth's choice."""
 
     type: Literal["choice"]
     choices: Texts = ("A", "B", "C", "D")
     format: Literal["plain", "tag", "boxed"] = "plain"
 
+    @field_validator("choices")
+    @classmethod
+    def _can_be_told_apart(cls, choices: tuple[str, ...]) -> tuple[str, ...]:
+        if (
+            len(choices) < 2
+            or len(set(choices)) < len(choices)
+            or any(choice != choice.strip() or not choice for choice in choices)
+        ):
+            raise ValueError("two choices or more are needed, all different, none empty or with white space around")
+        return choices
 
-class ShortAnswerRules(KindRules):
+
+class ShortAnswerRules(AnswerRules):
     """ANLS: the best normalised similarity to one of the truth's answers, 0 below `threshold` (arXiv 1905.13648)."""
 
     type: Literal["short_answer"]
-    threshold: Share = 0.5
+    threshold: Annotated[float, Field(gt=0, le=1)] = 0.5
 
 
-class MathRules(KindRules):
+class MathRules(AnswerRules):
     """1 where the one final answer equals the truth in value, unit and type."""
 
     type: Literal["math"]
@@ -146,12 +164,12 @@ class MathRules(KindRules):
 
 
 class CodeRules(KindRules):
-    """1 where all hidden tests pass."""
+    """1 where all tests pass, on inputs that the answer has not seen."""
 
     type: Literal["code"]
-    timeout_s: PositiveFloat = 5.0  # of one answer
+    timeout_s: PositiveFloat = 5.0  # of one answer, all its tests together
     partial: bool = False  # the share of tests that pass in place of 0 or 1
-    fence: Literal["optional", "required"] = "optional"
+    fence: Literal["optional", "required"] = "optional"  # whether the code must stand in a block
 
 
 class SqlRules(KindRules):
@@ -179,24 +197,107 @@ class SqlRules(KindRules):
         return self
 
 
-class EvidenceRules(KindRules):
+class JudgeConfig(Section):
+    """A model behind an OpenAI-compatible address that grades tone and caution too; `weight` is its share of the value."""
+
+    address: str  # up to and without /chat/completions, such as http://localhost:8000/v1
+    model: str
+    weight: Annotated[float, Field(gt=0, lt=1)] = 0.2
+    timeout_s: PositiveFloat = 30.0  # of one answer; a judge that fails gives status error, never 0
+    key_env: str | None = None  # the environment variable that holds the key
+
+    @field_validator("address")
+    @classmethod
+    def _is_http(cls, address: str) -> str:
+        if not address.startswith(("http://", "https://")):
+            raise ValueError(f"judge.address {address!r} is no address; write one such as http://localhost:8000/v1")
+        return address.rstrip("/")
+
+
+class Weights(Section):
+    """Shares of the value, which sum to 1."""
+
+    @model_validator(mode="after")
+    def _sum_to_one(self) -> Self:
+        total = sum(self.model_dump().values())
+        if abs(total - 1) > 1e-9:
+            raise ValueError(f"the weights sum to {total:g}; set every one so that they sum to 1")
+        return self
+
+
+class EvidenceWeights(Weights):
+    format: Share = 0.05
+    localisation: Share = 0.25
+    grounding: Share = 0.15
+    factuality: Share = 0.2
+    caution: Share = 0.15
+    limits: Share = 0.05
+    support: Share = 0.05
+    calibration: Share = 0.1
+
+
+class ReplyWeights(Weights):
+    caution: Share = 0.4
+    sources: Share = 0.35
+    support: Share = 0.25
+
+
+class _CautiousRules(KindRules):
+    language: Literal["en", "zh"] = "en"
+    caution_gate: bool = False  # value 0 for an answer that claims a mental state, a diagnosis, an intent
+    judge: JudgeConfig | None = None
+
+    @model_validator(mode="after")
+    def _doing_nothing_never_pays(self) -> Self:
+        if self.floor > 0:
+            raise ValueError(
+                f"floor {self.floor} is above 0, the least that a well-formed answer can get: a malformed answer would pay; "
+                "set floor no higher than 0"
+            )
+        return self
+
+
+class EvidenceRules(_CautiousRules):
     """A weighted sum of what can be seen, where, and how carefully it is said."""
 
     type: Literal["evidence"]
-    language: Literal["en", "zh"] = "en"
+    weights: EvidenceWeights = EvidenceWeights()
 
 
-class ReplyRules(KindRules):
+class ReplyRules(_CautiousRules):
     """A cautious and supportive reply that claims nothing beyond its sources."""
 
     type: Literal["reply"]
-    language: Literal["en", "zh"] = "en"
+    weights: ReplyWeights = ReplyWeights()
 
 
 class TextRules(KindRules):
-    """A weighted sum of parts of the text."""
+    """A weighted sum of parts of the text. `floor` is the lowest total that an answer can get where it is not set."""
 
     type: Literal["text"]
+    parts: Annotated[tuple[TextPart, ...], BeforeValidator(_tuple)] = ()
+    floor: float | None = None
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        """The least and the most that an answer with any text in it can get."""
+        ends = [sorted(part.weight * end if part.weight else 0.0 for end in part.bounds) for part in self.parts]
+        return sum(low for low, _ in ends), sum(high for _, high in ends)
+
+    @model_validator(mode="after")
+    def _doing_nothing_never_pays(self) -> Self:
+        if len({part.name for part in self.parts}) < len(self.parts):
+            raise ValueError("two parts have one name; give them a name each")
+        if self.bounds[0] == -inf:
+            raise ValueError(
+                "a part has no lower bound, so no floor can lie below it; set most on every length_penalty"
+            )
+        if self.floor is not None and self.parts and self.floor > self.bounds[0]:
+            raise ValueError(
+                f"floor {self.floor:g} is above {self.bounds[0]:g}, the lowest total of these parts: an empty answer would pay; "
+                f"set floor no higher, or leave it out"
+            )
+        return self
 
 
 class PythonRules(Section):

@@ -71,6 +71,17 @@ class ScenesData(Section):
     prompt: str = "box {phrase}"
 
 
+class FiguresData(Section):
+    """The built-in drawings of a person, tasks of the kind `evidence`; two splits never share a random stream."""
+
+    type: Literal["figures"]
+    split: Literal["train", "heldout"] = "train"
+    num_figures: Positive = 20_000
+    size_px: Annotated[int, Field(ge=32, le=2048)] = 256
+    language: Literal["en", "zh"] = "en"
+    prompt: str | None = None  # None: a full instruction in the language
+
+
 class JsonlData(Section):
     """One object a line: `image` (a path, relative to the file), `phrase`, `box`."""
 
@@ -97,7 +108,7 @@ class TasksData(Section):
     path: str
 
 
-DataConfig = Annotated[ScenesData | JsonlData | CocoData | TasksData, Field(discriminator="type")]
+DataConfig = Annotated[ScenesData | FiguresData | JsonlData | CocoData | TasksData, Field(discriminator="type")]
 
 
 class SamplingConfig(Section):
@@ -382,16 +393,21 @@ class TrainConfig(Section):
                 )
             if not self._writes_truths:
                 raise ValueError(
-                    'groups.no_signal supervise needs truths that can be written out as answers: reward.type "grounding" '
-                    'with dialect "box01", alone or as a part; use another policy for other tasks'
+                    f'groups.no_signal type = "supervise" needs truths that can be written out as answers, and those of '
+                    f'reward.type "{self.reward.type}" can\'t be; it takes grounding with dialect "box01" and evidence, alone '
+                    "or as a part. Choose another type for other tasks"
                 )
         return self
 
     @property
     def _writes_truths(self) -> bool:
+        """Whether tasks that this reward grades can have a written answer."""
         reward = self.reward
         rules = [part.rules for part in reward.parts] if isinstance(reward, ComposeRules) else [reward]
-        return any(isinstance(own, GroundingRules) and own.dialect == "box01" for own in rules)
+        return any(
+            own.dialect == "box01" if own.type == "grounding" else own.type in ("evidence", "kinds", "python")
+            for own in rules
+        )
 
     def _silent_groups_have_no_gradient(self, policy: str) -> None:
         """Raises `ValueError` where a group of equal rewards would teach something all the same."""
@@ -402,7 +418,7 @@ class TrainConfig(Section):
             raise ValueError(f'{no_signal} is about signal in a group; set advantage.over = "group" or leave it out')
         if self.reward.type == "compose" and self.reward.normalise == "before":
             raise ValueError(
-                f"{no_signal} looks at the whole reward, and reward.normalise \"before\" at each part; leave it out"
+                f'{no_signal} looks at the whole reward, and reward.normalise "before" at each part; leave it out'
             )
         if policy == "skip" and (objective.kl.beta or objective.entropy):
             raise ValueError(

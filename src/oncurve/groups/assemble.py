@@ -46,10 +46,10 @@ def make_group(members: Sequence[Member]) -> Group:
 
     They must share the task with all that belongs to it, the rules, the verifier and the policy version.
     """
-    first = _fields(members[0])
+    first: dict[str, Any] = {}
     for number, member in enumerate(members):
         for name, value in _fields(member).items():
-            if value != first[name]:
+            if value != first.setdefault(name, value):
                 raise MixedGroupError(
                     f"task {members[0].task.id}: a group mixes two values of its {name}, {_short(first[name])} and "
                     f"{_short(value)} (member {number}); answers are compared only where task, prompt, images, truth, "
@@ -82,8 +82,9 @@ def assemble(answers: Iterable[Member], group_size: int | None = None) -> tuple[
 
 
 def _fields(member: Member) -> Mapping[str, Any]:
-    shared = shared_fields(member.task, member.rules, member.rollout.policy_version)
-    return shared | {"verifier": member.score.verifier}
+    """A score of status `error` may name a part's verifier, the one that failed."""
+    verifier = {"verifier": member.score.verifier} if member.score.status != "error" else {}
+    return shared_fields(member.task, member.rules, member.rollout.policy_version) | verifier
 
 
 def _short(value: object) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from oncurve.groups.signal import distinct, graded, why_no_signal
+from oncurve.groups.signal import distinct, why_no_signal
 from oncurve.types import Batch, Group, Rollout, Score
 
 Answer = tuple[Rollout, Score]

@@ -1,7 +1,7 @@
 """Tasks of every kind from JSONL: one object a line with `kind`, `prompt`, `truth`, and where needed `images`, `options`."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
@@ -106,12 +106,17 @@ def _in_unit(question: Question, space: str, size: Any) -> Any:
     def point(numbers: Any) -> Any:
         return box([*numbers, *numbers])[:2] if isinstance(numbers, list) and len(numbers) == 2 else numbers
 
-    convert = {
-        "box": box,
-        "point": point,
-        "boxes": lambda boxes: [box(one) for one in boxes] if isinstance(boxes, list) else boxes,
-    }
-    return {key: convert.get(key, lambda value: value)(value) for key, value in truth.items()}
+    def region(one: Any) -> Any:
+        return one | {"region": box(one.get("region"))} if isinstance(one, dict) else one
+
+    def each(convert: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        return lambda values: [convert(value) for value in values] if isinstance(values, list) else values
+
+    converters = {"box": box, "point": point, "boxes": each(box), "regions": each(region)}
+    try:
+        return {key: converters.get(key, lambda value: value)(value) for key, value in truth.items()}
+    except OverflowError:
+        raise ValueError("truth: a coordinate is too large to compute with") from None
 
 
 def _is_size(size: Any) -> bool:

@@ -1,0 +1,2 @@
+def longest(strings):
+    return max(strings, key=len, default=None)
