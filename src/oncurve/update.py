@@ -60,8 +60,8 @@ class Updater:
 
         Groups that are to be left out have no part in it; those that are skipped count in the denominators alone. The old
         policy is the trainer's own before the first optimizer step. `written` holds the tokens of each group's written
-        answer, by step and group, where a supervised loss is mixed in: () for a group without one. An optimizer step whose loss or
-        gradient is not finite leaves the weights as they are and is counted; one without any gradient does too.
+        answer, by step and group, where a supervised loss is mixed in: () for a group without one. An optimizer step whose
+        loss or gradient is not finite leaves the weights as they are and is counted; one without any gradient does too.
         """
         objective = self.objective
         steps = [self._answers(i, batch.groups, batch.advantages_PG, batch.roles) for i, batch in enumerate(batches)]

@@ -10,7 +10,10 @@ def graded(group: Group) -> list[tuple[Rollout, Score]]:
 
 def distinct(group: Group) -> list[tuple[Rollout, Score]]:
     """Of the graded answers the first of each text: what was written before brings no new comparison."""
-    return list({rollout.text: (rollout, score) for rollout, score in reversed(graded(group))}.values())[::-1]
+    first: dict[str, tuple[Rollout, Score]] = {}
+    for rollout, score in graded(group):
+        first.setdefault(rollout.text, (rollout, score))
+    return list(first.values())
 
 
 def why_no_signal(group: Group, tolerance: float = 0.0) -> str | None:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from oncurve.groups.signal import distinct, why_no_signal
+from oncurve.groups.signal import distinct, graded, why_no_signal
 from oncurve.types import Batch, Group, Rollout, Score
 
 Answer = tuple[Rollout, Score]
@@ -29,13 +29,13 @@ def step_metrics(batch: Batch, tolerance: float = 0.0) -> dict[str, float]:
 
 
 def _rewards(groups: Sequence[Group], answers: Sequence[Answer]) -> dict[str, float]:
-    graded = [score for _, score in answers if score.status != "error"]
-    metrics = {"verifier/error/share": 1 - len(graded) / len(answers)}
-    if not graded:
+    counted = [score for _, score in answers if score.status != "error"]
+    metrics = {"verifier/error/share": 1 - len(counted) / len(answers)}
+    if not counted:
         return metrics
-    metrics["reward/total/mean"] = float(np.mean([score.value for score in graded]))
-    for part in sorted({part for score in graded for part in score.parts}):
-        metrics[f"reward/part/{part}/mean"] = float(np.mean([score.parts.get(part, 0.0) for score in graded]))
+    metrics["reward/total/mean"] = float(np.mean([score.value for score in counted]))
+    for part in sorted({part for score in counted for part in score.parts}):
+        metrics[f"reward/part/{part}/mean"] = float(np.mean([score.parts.get(part, 0.0) for score in counted]))
     for name, kept in (("std_in_group", graded), ("std_of_distinct", distinct)):
         rewards_PG = [[score.value for _, score in kept(group)] for group in groups]
         if deviations := [np.std(rewards, ddof=1) for rewards in rewards_PG if len(rewards) > 1]:
