@@ -32,7 +32,9 @@ class Numbers:
         return "text"
 
 
-def planner(num_tasks: int = 20, prompts: int = 4, seed: int = 0, *, answers: int = 6, curriculum=None, **groups) -> Planner:
+def planner(
+    num_tasks: int = 20, prompts: int = 4, seed: int = 0, *, answers: int = 6, curriculum=None, **groups
+) -> Planner:
     sampling = SamplingConfig(prompts_per_step=prompts, answers_per_prompt=answers, temperature=0.9)
     config = TrainConfig(
         sampling=sampling,
@@ -189,7 +191,7 @@ def test_adaptive_sizes_spend_the_budget_where_a_signal_is_likely():
 
 
 def test_the_mean_size_must_lie_between_min_and_max():
-    with pytest.raises(ValueError, match="min 8 and max 16 don't hold sampling.answers_per_prompt 6"):
+    with pytest.raises(ValueError, match=r"min 8 and max 16 don't hold sampling\.answers_per_prompt 6"):
         planner(size=AdaptiveSize(type="adaptive", min=8, max=16))
 
 

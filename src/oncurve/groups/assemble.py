@@ -26,8 +26,8 @@ def shared_fields(task: Task, rules: str, policy_version: int) -> dict[str, Any]
         "task": task.id,
         "kind": task.kind,
         "system prompt": tuple(m.text for m in task.messages if m.role == "system"),
-        "prompt": tuple((m.role, m.text, len(m.images)) for m in task.messages if m.role != "system"),
-        "messages": tuple(m.role for m in task.messages),
+        "prompt": tuple((m.role, m.text) for m in task.messages if m.role != "system"),
+        "messages": tuple((m.role, len(m.images)) for m in task.messages),
         "images": tuple(image.sha256 for image in task.images),
         "truth": truth_json(task.truth),
         "options": sorted(task.options.items()),
@@ -55,6 +55,7 @@ def make_group(members: Sequence[Member]) -> Group:
                     f"{_short(value)} (member {number}); answers are compared only where task, prompt, images, truth, "
                     "rules and policy version are the same"
                 )
+    for number, member in enumerate(members):
         if member.rollout.task_id != member.task.id:
             raise MixedGroupError(f"task {member.task.id}: member {number} is an answer to {member.rollout.task_id}")
     indices = [member.rollout.index for member in members]
