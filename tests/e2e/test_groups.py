@@ -85,7 +85,7 @@ def test_resample_records_what_it_did_not_train_on(run):
         spread = [r.value for r in rows if (r.step, r.group) == (row.step, row.group)]
         assert row.trained == (max(spread) - min(spread) > 0.02)
         assert bool(row.pass_logps) == row.trained
-    assert silent or all(row.trained for row in rows)
+    assert silent
     metrics = {row["step"]: row for row in reader.metrics() if "groups/num" in row}
     events = {event["step"]: event["missing"] for event in reader.events() if event["kind"] == "groups_missing"}
     for step, row in metrics.items():
