@@ -63,6 +63,7 @@ def plan(config) -> dict:
         "answers_per_step": config.answers_per_step,
         "groups_per_step": s.prompts_per_step * s.groups_per_prompt,
         "group_size": s.answers_per_group,
+        "group_sizes": config.group_sizes,
         "prompts_per_update": config.prompts_per_update,
         "answers_per_update": config.answers_per_step * config.accumulate_steps,
         "num_steps": config.num_steps,
@@ -86,7 +87,7 @@ def _lines(found: dict):
     yield (
         "a step",
         f"{_count(found['prompts_per_step'], 'prompt')} x {found['answers_per_step'] // found['prompts_per_step']} answers "
-        f"= {found['answers_per_step']} answers, in {_count(found['groups_per_step'], 'group')} of {found['group_size']}",
+        f"= {found['answers_per_step']} answers, in {_count(found['groups_per_step'], 'group')} of {found['group_sizes']}",
     )
     yield (
         "an update",

@@ -438,6 +438,12 @@ class TrainConfig(Section):
             raise ValueError('reward.normalise = "before" leaves no one reward for the KL term; set kl.place = "loss"')
 
     @property
+    def group_sizes(self) -> str:
+        """How many answers a group has, in words: `8`, or `4 to 16`."""
+        size = self.groups.size
+        return f"{size.min} to {size.max}" if size.type == "adaptive" else str(self.sampling.answers_per_group)
+
+    @property
     def prompts_per_update(self) -> int:
         return self.sampling.prompts_per_step * self.accumulate_steps
 
