@@ -6,6 +6,8 @@ import sys
 
 import pytest
 
+from oncurve.config.rewards import KIND_RULES
+
 
 def test_a_step_with_and_without_a_shared_prefix():
     command = [sys.executable, "bench/step.py", "--steps", "1", "--json"]
@@ -56,3 +58,11 @@ def test_intervals_and_budgets_by_hand():
     assert interval([1.0]) == {"mean": 1.0}
     curve = [{"answers": 0, "v": 0.5}, {"answers": 100, "v": 0.7}, {"answers": 300, "v": 0.9}]
     assert at_budget(curve, 200, "v") == pytest.approx(0.8)
+
+
+def test_verdicts_a_second_of_every_kind():
+    command = [sys.executable, "bench/rewards.py", "--rounds", "1", "--scale", "0", "--json"]
+    found = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)["verdicts_per_s"]
+    assert {name.partition(",")[0] for name in found} == set(KIND_RULES)
+    assert all(one["verdicts_per_s"] > 0 for one in found.values())
+    assert found["code"]["test_executions_per_s"] == pytest.approx(5 * found["code"]["verdicts_per_s"])

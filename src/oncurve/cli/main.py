@@ -23,6 +23,7 @@ VERBS = {
     "trace": "follow every number of a recorded step, from the answers to the loss",
     "plan": "print what a configuration means before anything runs",
     "audit": "attack a configuration's reward before a model does",
+    "doctor": "tell what is wrong with a run, since when, and what to do",
     "compare": "tell whether two runs are the same bit for bit, and where they differ",
     "sandbox": "attack the sandbox that untrusted code runs in, and tell what it withstands",
     "export": "write a run's model for transformers and vLLM, with a model card",
