@@ -5,8 +5,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from oncurve.config.rewards import EvidenceRules
+from oncurve.config.schema import FiguresData
 from oncurve.evaluate import Evaluation, bootstrap, evaluate, wilson
-from oncurve.types import Score
+from oncurve.tasks.sets import load_tasks
+from oncurve.truths import parse_truth
+from oncurve.types import Message, Score, Task
 
 
 def scored(iou: float) -> Score:
@@ -134,3 +138,29 @@ def test_the_first_tasks_are_answered_greedily_in_batches(policy, tasks, num_tas
     assert len(found.scores) == count
     whole = evaluate(policy, data, num_tasks=num_tasks, batch_size=64, max_new_tokens=4)
     assert [r.tokens for r in whole.rollouts] == [r.tokens for r in found.rollouts]
+
+
+def test_other_kinds_are_summed_up_by_value_and_by_what_is_correct(rollout):
+    truth, message = parse_truth("counting", {"count": 3}), Message("user", "how many?")
+    asked = tuple(Task(f"t{i}", "counting", (message,), truth) for i in range(5))
+    failed = Score("error", float("nan"))
+    scores = (Score("scored", 1.0, True), Score("scored", 0.5, False), Score("scored", 0.7, None), INVALID, failed)
+    found = Evaluation(asked, tuple(rollout(task.id) for task in asked), scores)
+    assert found.summary == {"mean_value": pytest.approx(0.55), "accuracy": 0.25, "valid_format": 0.75, "num_tasks": 4}
+    assert found.intervals["accuracy"] == wilson(0.25, 4)
+    assert found.metrics == {
+        "eval/value/mean": pytest.approx(0.55),
+        "eval/accuracy/mean": 0.25,
+        "eval/accuracy/num_tasks": 4,
+        "eval/heldout/valid_format": 0.75,
+    }
+
+
+def test_other_kinds_are_graded_by_the_rules_of_the_run(policy):
+    tasks = load_tasks(FiguresData(type="figures", size_px=64, prompt="box", num_figures=2))
+    rules = EvidenceRules(type="evidence", floor=-1.0)
+    found = evaluate(policy, tasks, num_tasks=2, batch_size=2, max_new_tokens=2, rules=rules)
+    assert [(score.status, score.value, score.verifier) for score in found.scores] == [
+        ("invalid", -1.0, "evidence/1")
+    ] * 2
+    assert found.summary["mean_value"] == -1.0

@@ -25,6 +25,10 @@ class MixedGroupError(OncurveError, ValueError):
     """Answers that differ in what a group must share."""
 
 
+class BrokenReward(OncurveError, ValueError):
+    """A reward that an audit has won without doing the task."""
+
+
 class BrokenTruth(OncurveError, ValueError):
     """A task whose truth can't be right: it does not parse, or does not do what a right answer must."""
 

@@ -13,19 +13,19 @@ from torch import Tensor
 
 from oncurve.config.schema import SftConfig, SftStage
 from oncurve.evaluate import Evaluation, evaluate
-from oncurve.geometry.dialects import print_box01
 from oncurve.objective.sft import sft_loss, soft_targets
 from oncurve.optimizer import Optimizer
 from oncurve.policy.load import load_policy, save_model
 from oncurve.policy.policy import Policy
 from oncurve.record import checkpoint
 from oncurve.record.writer import RunWriter
-from oncurve.tasks.labels import loosen
+from oncurve.tasks.labels import written
 from oncurve.tasks.sets import load_tasks
-from oncurve.types import Box, Task, TaskSet
+from oncurve.types import Task, TaskSet
 
 NUMBERS = [f"{i / 100:.2f}" for i in range(101)]
 SECONDS_BETWEEN_LINES = 10
+NUM_MEASURED = 8  # held-out answers whose length says how long an answer may get
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,9 @@ def run_sft(config: SftConfig, command: str, *, replace: bool = False, show=prin
     writer = RunWriter.create(folder, config, command, replace=replace)
     numbers = _number_ids(policy)
     soft = soft_targets(len(NUMBERS), config.soften_std).to(policy.device)
-    answer_tokens = len(written_answer(policy, (0.0, 0.0, 1.0, 1.0)))
+    answer_tokens = max(
+        len(written_answer(policy, written(heldout[i]))) for i in range(min(NUM_MEASURED, len(heldout)))
+    )
 
     def held_out() -> Evaluation:
         found = evaluate(
@@ -57,8 +59,10 @@ def run_sft(config: SftConfig, command: str, *, replace: bool = False, show=prin
             max_new_tokens=answer_tokens + 2,
         )
         writer.metrics(step, found.metrics)
+        mean = "mean_iou" if found.boxed else "mean_value"
         show(
-            f"update {step}: held-out mean IoU {found.summary['mean_iou']:.3f}, valid {found.summary['valid_format']:.3f}"
+            f"update {step}: held-out {mean.replace('_', ' ').replace('iou', 'IoU')} {found.summary[mean]:.3f}, "
+            f"valid {found.summary['valid_format']:.3f}"
         )
         return found
 
@@ -106,10 +110,8 @@ def _in_order(tasks: TaskSet, seed: str) -> Iterator[Task]:
 def _train_step(
     policy: Policy, optimizer: Optimizer, batch: list[Task], stage: SftStage, numbers: Tensor, soft: Tensor
 ) -> float:
-    labels = [
-        loosen(task.truth.box, stage.looseness, task.id) if stage.labels == "loose" else task.truth.box
-        for task in batch
-    ]
+    looseness = stage.looseness if stage.labels == "loose" else 0.0
+    labels = [written(task, looseness) for task in batch]
     rows = [
         policy.row(policy.encode(t), [written_answer(policy, label)], [1.0])
         for t, label in zip(batch, labels, strict=True)
@@ -121,10 +123,10 @@ def _train_step(
     return loss.item() if not optimizer.step(loss.item()).skipped else math.nan
 
 
-def written_answer(policy: Policy, box: Box) -> tuple[int, ...]:
-    """The tokens of the written answer, its end token included."""
-    written = policy.tokenizer(print_box01(box), add_special_tokens=False).input_ids
-    return (*written, policy.tokenizer.eos_token_id)
+def written_answer(policy: Policy, text: str) -> tuple[int, ...]:
+    """The tokens of a written answer, its end token included."""
+    tokens = policy.tokenizer(text, add_special_tokens=False).input_ids
+    return (*tokens, policy.tokenizer.eos_token_id)
 
 
 def _number_ids(policy: Policy) -> Tensor:

@@ -32,10 +32,12 @@ from oncurve.record.files import locked
 from oncurve.record.reader import RunReader
 from oncurve.record.schema import AnswerRecord
 from oncurve.record.writer import RunWriter
+from oncurve.rewards.audit.run import refuse_broken
 from oncurve.rewards.grader import LocalGrader
 from oncurve.rollout.local import LocalSampler
 from oncurve.sft import written_answer
 from oncurve.sync import sync
+from oncurve.tasks.labels import written
 from oncurve.tasks.sets import load_tasks
 from oncurve.truths import truth_json
 from oncurve.types import Batch, Group, Request, TaskSet
@@ -73,27 +75,43 @@ class Clock:
 
 
 def train(
-    config: TrainConfig, command: str, reporter: Reporter, *, resume: Path | None = None, replace: bool = False
+    config: TrainConfig,
+    command: str,
+    reporter: Reporter,
+    *,
+    resume: Path | None = None,
+    replace: bool = False,
+    audit: bool = False,
 ) -> Path:
     """Run `config` to its end and return the run's folder; `resume` goes on from that run's last intact checkpoint.
 
-    Raises `DataError`, `ModelError` or `RunError` for what a user can mend, and `KeyboardInterrupt` that says how to go on
+    `audit` attacks the reward first, quickly, and raises `BrokenReward` where it can be won without the task. Raises
+    `DataError`, `ModelError` or `RunError` for what a user can mend, and `KeyboardInterrupt` that says how to go on
     after Ctrl-C: the first stops at the end of the update with a checkpoint, the second at once.
     """
     with ExitStack() as held:
-        return _train(config, command, reporter, held, resume=resume, replace=replace)
+        return _train(config, command, reporter, held, resume=resume, replace=replace, audit=audit)
 
 
 def _train(
-    config: TrainConfig, command: str, reporter: Reporter, held: ExitStack, *, resume: Path | None, replace: bool
+    config: TrainConfig,
+    command: str,
+    reporter: Reporter,
+    held: ExitStack,
+    *,
+    resume: Path | None,
+    replace: bool,
+    audit: bool,
 ) -> Path:
     tasks, heldout = load_tasks(config.data), load_tasks(config.heldout)
+    grader = LocalGrader(config.reward)
+    if audit:
+        refuse_broken(grader, config.reward, tasks)
     policy = load_policy(config.model, seed=config.seed)
     if config.objective.kl.beta > 0:
         policy.freeze_reference()
     planner = Planner(tasks, config.sampling, config.seed)
     sampler = LocalSampler(policy, max_new_tokens=config.sampling.max_new_tokens)
-    grader = LocalGrader(config.reward)
     updater = Updater(policy, config)
     check = check_shared_prefix(policy, tasks[0])
     folder = resume or Path(config.runs_folder) / config.name
@@ -123,6 +141,7 @@ def _train(
                 num_tasks=config.evaluate.num_tasks,
                 batch_size=config.evaluate.batch_size,
                 max_new_tokens=config.sampling.max_new_tokens,
+                rules=config.reward,
             )
         writer.metrics(step, found.metrics | {"time/evaluate_s": clock.seconds["evaluate"]})
         writer.images(image for task in found.tasks[: config.evaluate.num_probes] for image in task.images)
@@ -292,7 +311,7 @@ def _decoupled(groups: Sequence[Group], config: TrainConfig) -> list[tuple[float
 
 def _written(batches: Sequence[Batch], policy: Policy) -> list[list[tuple[int, ...]]]:
     """The written answer to each group's task, by step and group."""
-    return [[written_answer(policy, group.task.truth.box) for group in batch.groups] for batch in batches]
+    return [[written_answer(policy, written(group.task)) for group in batch.groups] for batch in batches]
 
 
 def answer_records(

@@ -188,10 +188,20 @@ class EvidenceTruth:
 
 
 @dataclass(frozen=True, slots=True, config=_CONFIG)
+class Seen:
+    """One entry of an evidence answer. Example: `Seen((0.3, 0.1, 0.5, 0.3), "face_region", "the head points down", 0.9)`."""
+
+    region: CheckedBox
+    type: Text
+    description: Text
+    confidence: Annotated[float, Field(ge=0, le=1)]
+
+
+@dataclass(frozen=True, slots=True, config=_CONFIG)
 class ReplyTruth:
     """Reply: the evidence that it may lean on, as an evidence answer has it in `observable_evidence`."""
 
-    evidence: Annotated[tuple[dict[str, JsonValue], ...], BeforeValidator(_tuple)]
+    evidence: Annotated[tuple[Seen, ...], BeforeValidator(_tuple)]
 
 
 @dataclass(frozen=True, slots=True, config=_CONFIG)

@@ -496,8 +496,9 @@ def test_a_type_that_no_member_of_the_union_has(write):
         a.toml:2
             type = 'csv'
                    ^^^^^
-            data.type needs "scenes", "jsonl", "coco" or "tasks"; got "csv" (text)
+            data.type needs "scenes", "figures", "jsonl", "coco" or "tasks"; got "csv" (text)
             "scenes" takes: split, num_scenes, max_things, prompt
+            "figures" takes: split, num_figures, size_px, language, prompt
             "jsonl" takes: path, space, order, prompt
             "coco" takes: path, images, prompt
             "tasks" takes: path""")

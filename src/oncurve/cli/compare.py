@@ -57,7 +57,7 @@ def _show(args: argparse.Namespace, found) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from oncurve.cli.terminal import EVALUATED
+    from oncurve.cli.terminal import evaluated_labels
 
     console = Console()
 
@@ -87,7 +87,7 @@ def _show(args: argparse.Namespace, found) -> None:
         table = Table(title=title, title_justify="left")
         for name in ("", f"a (step {a['step']})", f"b (step {b['step']})", "b - a"):
             table.add_column(name, justify="right" if name else "left")
-        for label, name in EVALUATED.items():
+        for label, name in evaluated_labels(a, b).items():
             table.add_row(label, f"{a[name]:.3f}", f"{b[name]:.3f}", f"{b[name] - a[name]:+.3f}")
         console.print(table)
 

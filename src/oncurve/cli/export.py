@@ -123,14 +123,14 @@ def _sentence(data: Mapping[str, Any]) -> str:
 
 
 def _results(rows: list[dict[str, Any]], step: int) -> Iterator[str]:
-    from oncurve.cli.terminal import EVALUATED
+    from oncurve.cli.terminal import evaluated_labels
 
-    evaluated = [row for row in rows if "eval/mean_iou/mean" in row and row["step"] <= step]
+    evaluated = [row for row in rows if "eval/accuracy/mean" in row and row["step"] <= step]
     if not evaluated:
         yield "The run was not evaluated."
         return
     before, after = evaluated[0], evaluated[-1]
     yield f"On the first {after['eval/accuracy/num_tasks']} held-out tasks, answered greedily:"
     yield from ("", f"| | before (step {before['step']}) | after (step {after['step']}) |", "|---|---|---|")
-    for label, name in EVALUATED.items():
+    for label, name in evaluated_labels(before, after).items():
         yield f"| {label} | {before[name]:.3f} | {after[name]:.3f} |"

@@ -22,6 +22,7 @@ VERBS = {
     "explain": "work one GRPO step out by hand, each formula with its numbers",
     "trace": "follow every number of a recorded step, from the answers to the loss",
     "plan": "print what a configuration means before anything runs",
+    "audit": "attack a configuration's reward before a model does",
     "compare": "tell whether two runs are the same bit for bit, and where they differ",
     "sandbox": "attack the sandbox that untrusted code runs in, and tell what it withstands",
     "export": "write a run's model for transformers and vLLM, with a model card",

@@ -1,6 +1,7 @@
 """How a run shows itself: a line a step, with a progress bar on a terminal and plain lines elsewhere."""
 
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 from rich.console import Console
@@ -41,6 +42,13 @@ EVALUATED = {
     "Acc@0.95": "eval/heldout/acc@0.95",
     "valid format": "eval/heldout/valid_format",
 }
+GRADED = {"value": "eval/value/mean", "correct": "eval/accuracy/mean", "valid format": "eval/heldout/valid_format"}
+
+
+def evaluated_labels(*rows: Mapping[str, float]) -> dict[str, str]:
+    """The lines of a table of evaluations, label to metric: of boxes by IoU, of other kinds by their value."""
+    labels = EVALUATED if all("eval/mean_iou/mean" in row for row in rows) else GRADED
+    return {label: name for label, name in labels.items() if all(name in row for row in rows)}
 
 
 class Terminal:
@@ -108,10 +116,12 @@ class Terminal:
     def evaluated(self, step: int, evaluation: Evaluation) -> None:
         if self._first_step is None:
             self._begin = time.monotonic()  # the time left is of steps
-        found, (low, high) = evaluation.summary, evaluation.intervals["mean_iou"]
+        mean, share = ("mean_iou", "acc@0.5") if evaluation.boxed else ("mean_value", "accuracy")
+        found, (low, high) = evaluation.summary, evaluation.intervals[mean]
+        label, correct = ("mean IoU", "Acc@0.5") if evaluation.boxed else ("value", "correct")
         self._say(
-            f"held out  after step {step}: mean IoU {found['mean_iou']:.3f} [{low:.3f}, {high:.3f}]  "
-            f"Acc@0.5 {found['acc@0.5']:.3f}  valid {found['valid_format']:.3f}  over {found['num_tasks']} tasks"
+            f"held out  after step {step}: {label} {found[mean]:.3f} [{low:.3f}, {high:.3f}]  "
+            f"{correct} {found[share]:.3f}  valid {found['valid_format']:.3f}  over {found['num_tasks']} tasks"
         )
 
     def noticed(self, message: str) -> None:
@@ -157,12 +167,12 @@ def clock(seconds: float) -> str:
 def print_outcome(console: Console, folder: Path) -> None:
     """The table at a run's end, held-out before against after, and what to do next."""
     reader = RunReader(folder)
-    rows = [row for row in reader.metrics() if "eval/mean_iou/mean" in row]
+    rows = [row for row in reader.metrics() if "eval/accuracy/mean" in row]
     before, after = rows[0], rows[-1]
     table = Table(title=f"Held out, {after['eval/accuracy/num_tasks']} tasks, greedy", title_justify="left")
     for name in ("", f"before (step {before['step']})", f"after (step {after['step']})", "change"):
         table.add_column(name, justify="left" if not name else "right")
-    for label, name in EVALUATED.items():
+    for label, name in evaluated_labels(before, after).items():
         change = after[name] - before[name]
         table.add_row(label, f"{before[name]:.3f}", f"{after[name]:.3f}", f"{change:+.3f}")
     console.print(table)

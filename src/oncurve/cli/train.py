@@ -18,6 +18,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("config", nargs="?", type=Path, help="a TOML file, such as recipes/cat_and_dog.toml")
     parser.add_argument("--resume", type=Path, metavar="RUN", help="go on with a run from its last checkpoint")
     parser.add_argument("--replace", action="store_true", help="delete the run of the same name first")
+    parser.add_argument("--no-audit", action="store_true", help="train although `oncurve audit` breaks the reward")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -39,7 +40,14 @@ def run(args: argparse.Namespace) -> int:
     console = Console()
     with Terminal(console) as terminal:
         command = shlex.join(["oncurve", *sys.argv[1:]])
-        folder = train(config, command, terminal, resume=args.resume, replace=args.replace)
+        folder = train(
+            config,
+            command,
+            terminal,
+            resume=args.resume,
+            replace=args.replace,
+            audit=not (args.resume or args.no_audit),
+        )
     print_outcome(console, folder)
     return 0
 

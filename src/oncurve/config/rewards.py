@@ -179,18 +179,78 @@ class SqlRules(KindRules):
         return self
 
 
-class EvidenceRules(KindRules):
+class JudgeConfig(Section):
+    """A model behind an OpenAI-compatible address that grades tone and caution too; `weight` is its share of the value."""
+
+    address: str  # up to and without /chat/completions, such as http://localhost:8000/v1
+    model: str
+    weight: Annotated[float, Field(gt=0, lt=1)] = 0.2
+    timeout_s: PositiveFloat = 30.0  # of one answer; a judge that fails gives status error, never 0
+    key_env: str | None = None  # the environment variable that holds the key
+
+    @field_validator("address")
+    @classmethod
+    def _is_http(cls, address: str) -> str:
+        if not address.startswith(("http://", "https://")):
+            raise ValueError(f"judge.address {address!r} is no address; write one such as http://localhost:8000/v1")
+        return address.rstrip("/")
+
+
+class Weights(Section):
+    """Shares of the value, which sum to 1."""
+
+    @model_validator(mode="after")
+    def _sum_to_one(self) -> Self:
+        total = sum(self.model_dump().values())
+        if abs(total - 1) > 1e-9:
+            raise ValueError(f"the weights sum to {total:g}; set every one so that they sum to 1")
+        return self
+
+
+class EvidenceWeights(Weights):
+    format: Share = 0.05
+    localisation: Share = 0.25
+    grounding: Share = 0.15
+    factuality: Share = 0.2
+    caution: Share = 0.15
+    limits: Share = 0.05
+    support: Share = 0.05
+    calibration: Share = 0.1
+
+
+class ReplyWeights(Weights):
+    caution: Share = 0.4
+    sources: Share = 0.35
+    support: Share = 0.25
+
+
+class _CautiousRules(KindRules):
+    language: Literal["en", "zh"] = "en"
+    caution_gate: bool = False  # value 0 for an answer that claims a mental state, a diagnosis, an intent
+    judge: JudgeConfig | None = None
+
+    @model_validator(mode="after")
+    def _doing_nothing_never_pays(self) -> Self:
+        if self.floor > 0:
+            raise ValueError(
+                f"floor {self.floor} is above 0, the least that a well-formed answer can get: a malformed answer would pay; "
+                "set floor no higher than 0"
+            )
+        return self
+
+
+class EvidenceRules(_CautiousRules):
     """A weighted sum of what can be seen, where, and how carefully it is said."""
 
     type: Literal["evidence"]
-    language: Literal["en", "zh"] = "en"
+    weights: EvidenceWeights = EvidenceWeights()
 
 
-class ReplyRules(KindRules):
+class ReplyRules(_CautiousRules):
     """A cautious and supportive reply that claims nothing beyond its sources."""
 
     type: Literal["reply"]
-    language: Literal["en", "zh"] = "en"
+    weights: ReplyWeights = ReplyWeights()
 
 
 class TextRules(KindRules):

@@ -66,6 +66,17 @@ class ScenesData(Section):
     prompt: str = "box {phrase}"
 
 
+class FiguresData(Section):
+    """The built-in drawings of a person, tasks of the kind `evidence`; two splits never share a random stream."""
+
+    type: Literal["figures"]
+    split: Literal["train", "heldout"] = "train"
+    num_figures: Positive = 20_000
+    size_px: Annotated[int, Field(ge=32, le=2048)] = 256
+    language: Literal["en", "zh"] = "en"
+    prompt: str | None = None  # None: a full instruction in the language
+
+
 class JsonlData(Section):
     """One object a line: `image` (a path, relative to the file), `phrase`, `box`."""
 
@@ -92,7 +103,7 @@ class TasksData(Section):
     path: str
 
 
-DataConfig = Annotated[ScenesData | JsonlData | CocoData | TasksData, Field(discriminator="type")]
+DataConfig = Annotated[ScenesData | FiguresData | JsonlData | CocoData | TasksData, Field(discriminator="type")]
 
 
 class SamplingConfig(Section):

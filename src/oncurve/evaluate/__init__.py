@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
-from oncurve.config.rewards import GroundingRules
+from oncurve.config.rewards import KIND_RULES, GroundingRules, RewardConfig
 from oncurve.rewards.grader import LocalGrader
 from oncurve.rollout.local import LocalSampler
 from oncurve.truths import truth_json
@@ -37,8 +37,27 @@ class Evaluation:
         return np.array([score.parts.get("iou", 0.0) for score in self.graded])
 
     @property
+    def boxed(self) -> bool:
+        """Whether every task asks for one box, so that an IoU says it all."""
+        return all(task.kind == "grounding" for task in self.tasks)
+
+    @property
+    def values(self) -> np.ndarray:
+        return np.array([score.value for score in self.graded])
+
+    @property
     def summary(self) -> dict[str, float]:
-        """`mean_iou`, `acc@0.5`, `acc@0.75`, `acc@0.95` (IoU at or above), `valid_format`, `num_tasks`."""
+        """Of boxes: `mean_iou`, `acc@0.5`, `acc@0.75`, `acc@0.95` (IoU at or above), `valid_format`, `num_tasks`.
+
+        Of other kinds: `accuracy` (the share that is correct), `mean_value`, `valid_format`, `num_tasks`.
+        """
+        if not self.boxed:
+            return {
+                "mean_value": float(self.values.mean()),
+                "accuracy": float(np.mean([score.correct is True for score in self.graded])),
+                "valid_format": float(np.mean([score.status == "scored" for score in self.graded])),
+                "num_tasks": len(self.graded),
+            }
         return {
             "mean_iou": float(self.ious.mean()),
             **{f"acc@{t}": float((self.ious >= t).mean()) for t in THRESHOLDS},
@@ -48,15 +67,23 @@ class Evaluation:
 
     @property
     def intervals(self) -> dict[str, tuple[float, float]]:
-        """95 % intervals: a percentile bootstrap over tasks for the mean IoU, Wilson's for the shares."""
+        """95 % intervals: a percentile bootstrap over tasks for the mean, Wilson's for the shares."""
         summary, n = self.summary, len(self.graded)
-        shares = [name for name in summary if name not in ("mean_iou", "num_tasks")]
-        return {"mean_iou": bootstrap(self.ious)} | {name: wilson(summary[name], n) for name in shares}
+        shares = [name for name in summary if name not in ("mean_iou", "mean_value", "num_tasks")]
+        mean = {"mean_iou": bootstrap(self.ious)} if self.boxed else {"mean_value": bootstrap(self.values)}
+        return mean | {name: wilson(summary[name], n) for name in shares}
 
     @property
     def metrics(self) -> dict[str, float]:
         """The summary under the names of the record."""
         summary = self.summary
+        if not self.boxed:
+            return {
+                "eval/accuracy/mean": summary["accuracy"],
+                "eval/accuracy/num_tasks": summary["num_tasks"],
+                "eval/value/mean": summary["mean_value"],
+                "eval/heldout/valid_format": summary["valid_format"],
+            }
         return {
             "eval/accuracy/mean": summary["acc@0.5"],
             "eval/accuracy/num_tasks": summary["num_tasks"],
@@ -80,10 +107,14 @@ class Evaluation:
         ]
 
 
-def evaluate(policy, tasks: TaskSet, *, num_tasks: int, batch_size: int, max_new_tokens: int) -> Evaluation:
-    """Answer the first `num_tasks` tasks greedily and grade them by IoU, whatever the reward of training is."""
+def evaluate(
+    policy, tasks: TaskSet, *, num_tasks: int, batch_size: int, max_new_tokens: int, rules: RewardConfig | None = None
+) -> Evaluation:
+    """Answer the first `num_tasks` tasks greedily and grade them.
+
+    Boxes are graded by IoU, whatever the reward of training is; other kinds by `rules`, or by their kind's defaults.
+    """
     sampler = LocalSampler(policy, max_new_tokens=max_new_tokens, batch_size=batch_size)
-    grader = LocalGrader(GroundingRules())
     asked: list[Task] = []
     answered: list[Rollout] = []
     count = min(num_tasks, len(tasks))
@@ -92,6 +123,9 @@ def evaluate(policy, tasks: TaskSet, *, num_tasks: int, batch_size: int, max_new
         rollouts = sampler.sample([Request(task, 1, 0.0) for task in batch], step=0, seed=0)
         asked.extend(batch)
         answered.extend(rollout for (rollout,) in rollouts)
+    if all(task.kind == "grounding" for task in asked):
+        rules = GroundingRules()
+    grader = LocalGrader(rules or KIND_RULES[asked[0].kind](type=asked[0].kind))
     scores = grader.grade(list(zip(asked, answered, strict=True)))
     return Evaluation(tuple(asked), tuple(answered), tuple(scores))
 

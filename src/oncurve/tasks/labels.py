@@ -1,8 +1,31 @@
-"""Labels for supervised training that are less exact than the truth."""
+"""Written answers for supervised training, as exact as the truth or less so."""
 
 import random
+from dataclasses import replace
 
-from oncurve.types import Box
+from oncurve.errors import DataError
+from oncurve.geometry.dialects import print_box01
+from oncurve.tasks.figures import report
+from oncurve.truths import BoxTruth, EvidenceTruth
+from oncurve.types import Box, Task
+
+
+def written(task: Task, looseness: float = 0.0) -> str:
+    """What an annotator would answer, every box drawn loosely by up to `looseness` of its sides."""
+    match task.truth:
+        case BoxTruth(box):
+            return print_box01(loosen(box, looseness, task.id))
+        case EvidenceTruth(regions):
+            drawn = [
+                replace(region, region=loosen(region.region, looseness, f"{task.id}/{i}"))
+                for i, region in enumerate(regions)
+            ]
+            return report(EvidenceTruth(tuple(drawn)), task.options.get("language", "en"))
+        case _:
+            raise DataError(
+                f"task {task.id}: a task of kind {task.kind} has no written answer to learn from; supervised training takes "
+                "grounding tasks and the built-in figures"
+            )
 
 
 def loosen(box: Box, looseness: float, key: str) -> Box:

@@ -8,8 +8,9 @@ from string import Formatter
 
 from pydantic import TypeAdapter, ValidationError
 
-from oncurve.config.schema import DataConfig, JsonlData, ScenesData, TasksData, TrainConfig
+from oncurve.config.schema import DataConfig, FiguresData, JsonlData, ScenesData, TasksData, TrainConfig
 from oncurve.errors import DataError
+from oncurve.tasks.figures import PROMPTS, draw_figure, make_figure
 from oncurve.tasks.images import ImageError, open_image
 from oncurve.tasks.questions import Question, parse_question, read_lines, read_text, task_of
 from oncurve.tasks.rows import DataRow, Rejection, place_box, read_coco, read_jsonl
@@ -19,6 +20,7 @@ from oncurve.types import Message, Task, TaskImage
 
 FORMS = """allowed are
   scenes:train   scenes:heldout                            built-in scenes
+  figures:train  figures:heldout                           built-in figures; ?language=zh, ?size_px=512
   FILE.jsonl?space=pixel_original&order=xywh               spaces: unit, thousand, percent, pixel_original;
                                                            orders: xyxy, xywh, cxcywh, yxyx
   FILE.jsonl                                               tasks of any kind: kind, prompt, truth (docs/rewards.md)
@@ -46,6 +48,29 @@ class SceneTasks:
         task_id = f"{self.name}/{index}"
         image = TaskImage.of(draw_scene(scene), task_id)
         return _task(task_id, image, self.config.prompt, scene.phrase, scene.box)
+
+
+@dataclass(frozen=True, slots=True)
+class FigureTasks:
+    """The built-in figures of one split, drawn when asked for."""
+
+    config: FiguresData
+    rejections: tuple[Rejection, ...] = ()
+
+    @property
+    def name(self) -> str:
+        return f"figures:{self.config.split}"
+
+    def __len__(self) -> int:
+        return self.config.num_figures
+
+    def __getitem__(self, index: int) -> Task:
+        index, language = range(len(self))[index], self.config.language
+        figure = make_figure(self.config.split, index)
+        task_id = f"{self.name}/{index}"
+        image = TaskImage.of(draw_figure(figure, self.config.size_px), task_id)
+        message = Message("user", self.config.prompt or PROMPTS[language], (image,))
+        return Task(task_id, "evidence", (message,), figure.truth, {"language": language})
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +107,7 @@ class QuestionTasks:
         return task_of(question, place, tuple(open_image(self.folder / path) for path in question.images))
 
 
-def load_tasks(config: DataConfig) -> SceneTasks | DiskTasks | QuestionTasks:
+def load_tasks(config: DataConfig) -> SceneTasks | FigureTasks | DiskTasks | QuestionTasks:
     """The data set that `config` names.
 
     Every picture of a file is decoded once, so that a bad one is known before a run starts. Rows that can't be used are
@@ -91,6 +116,8 @@ def load_tasks(config: DataConfig) -> SceneTasks | DiskTasks | QuestionTasks:
     """
     if isinstance(config, TasksData):
         return _load_questions(Path(config.path))
+    if isinstance(config, FiguresData):
+        return FigureTasks(config)
     prompt_text(config.prompt, "the cat")
     if isinstance(config, ScenesData):
         return SceneTasks(config)
@@ -141,8 +168,8 @@ def parse_data(text: str) -> DataConfig:
     Behind the `?` stand the keys of the data set's configuration.
     """
     source, _, query = text.partition("?")
-    if source in ("scenes:train", "scenes:heldout"):
-        named = {"type": "scenes", "split": source.removeprefix("scenes:")}
+    if source in ("scenes:train", "scenes:heldout", "figures:train", "figures:heldout"):
+        named = dict(zip(("type", "split"), source.split(":"), strict=True))
     elif source.endswith((".jsonl", ".json")):
         lines = "jsonl" if query else "tasks"
         named = {"type": lines if source.endswith(".jsonl") else "coco", "path": source}
