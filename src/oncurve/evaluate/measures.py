@@ -3,12 +3,13 @@
 A score of status `error` is the verifier's fault and is left out by the caller; an invalid answer counts as wrong.
 """
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from oncurve.evaluate.statistics import Measure, mean, ratio, share
+from oncurve.evaluate.statistics import Measure, mean, pass_at_k, ratio, share
 from oncurve.geometry.boxes import ROUNDING
 from oncurve.geometry.dialects import Found
 from oncurve.types import Rollout, Score, Task
@@ -153,3 +154,34 @@ OWN: Mapping[str, Callable[[Sequence[Graded]], Measures]] = {
     "code": lambda graded: {"execution_accuracy": share(correct(graded))},
 }
 """The measures that a kind has of its own."""
+
+
+def sampled_measures(graded_T: Sequence[Sequence[Graded]]) -> Measures:
+    """Of several answers to each task, intervals by a bootstrap over tasks; nothing where no verifier says what is correct.
+
+    With K answers: `avg@K` the mean share that is correct; `pass@k` for k = 1, 2, 4 … K, unbiased; `maj@K` whether the
+    answer that most of them give is correct. A task with fewer graded answers than k is no part of pass@k.
+    """
+    judged_T = [[one for one in some if one.score.correct is not None] for some in graded_T]
+    judged_T = [some for some in judged_T if some]
+    if not judged_T:
+        return {}
+    counts = [(len(some), sum(correct(some))) for some in judged_T]
+    most = max(n for n, _ in counts)
+    found = {f"avg@{most}": mean([c / n for n, c in counts])}
+    for k in sorted({most} | {2**i for i in range(most.bit_length()) if 2**i <= most}):
+        found[f"pass@{k}"] = mean([pass_at_k(n, c, k) for n, c in counts if n >= k])
+    return found | {f"maj@{most}": mean([majority(some) for some in judged_T])}
+
+
+def majority(graded: Sequence[Graded]) -> float:
+    """Whether the answer given most often is correct; of answers tied for it, the share that is. 0 where none parses.
+
+    Answers are the same where their extracted forms are; what does not parse has no vote (self-consistency, arXiv 2203.11171).
+    """
+    votes: dict[str, list[bool]] = {}
+    for one in graded:
+        if one.score.status == "scored":
+            votes.setdefault(json.dumps(one.score.extracted, sort_keys=True), []).append(one.score.correct)
+    most = max(map(len, votes.values()), default=0)
+    return float(np.mean([np.mean(hits) for hits in votes.values() if len(hits) == most])) if votes else 0.0
