@@ -9,6 +9,7 @@ from typing import Annotated, Literal, Self
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from oncurve.config.base import NotNegative, NotNegativeFloat, Positive, PositiveFloat, Section, Share
+from oncurve.config.text_parts import TextPart
 
 
 def _tuple(value: object) -> object:
@@ -107,37 +108,54 @@ class PointingRules(PlaceRules):
         return _no_floor_above_0(self)
 
 
-class CountingRules(KindRules):
+class AnswerRules(KindRules):
+    """What the kinds share whose wrong answers get 0: a malformed one must not get more."""
+
+    floor: Annotated[float, Field(le=0)] = 0.0
+
+
+class CountingRules(AnswerRules):
     """1 for the truth's number, or for one within `band` of it."""
 
     type: Literal["counting"]
-    format: Literal["plain", "tag", "boxed"] = "plain"
+    format: Literal["plain", "tag", "boxed", "points"] = "plain"
     band: NotNegative = 0
 
 
-class OcrRules(KindRules):
+class OcrRules(AnswerRules):
     """1 - edit distance over the longer text's length."""
 
     type: Literal["ocr"]
     normalise: Literal["nfc"] = "nfc"
 
 
-class ChoiceRules(KindRules):
+class ChoiceRules(AnswerRules):
     """1 for the truth's choice."""
 
     type: Literal["choice"]
     choices: Texts = ("A", "B", "C", "D")
     format: Literal["plain", "tag", "boxed"] = "plain"
 
+    @field_validator("choices")
+    @classmethod
+    def _can_be_told_apart(cls, choices: tuple[str, ...]) -> tuple[str, ...]:
+        if (
+            len(choices) < 2
+            or len(set(choices)) < len(choices)
+            or any(choice != choice.strip() or not choice for choice in choices)
+        ):
+            raise ValueError("two choices or more are needed, all different, none empty or with white space around")
+        return choices
 
-class ShortAnswerRules(KindRules):
+
+class ShortAnswerRules(AnswerRules):
     """ANLS: the best normalised similarity to one of the truth's answers, 0 below `threshold` (arXiv 1905.13648)."""
 
     type: Literal["short_answer"]
-    threshold: Share = 0.5
+    threshold: Annotated[float, Field(gt=0, le=1)] = 0.5
 
 
-class MathRules(KindRules):
+class MathRules(AnswerRules):
     """1 where the one final answer equals the truth in value, unit and type."""
 
     type: Literal["math"]
@@ -254,9 +272,32 @@ class ReplyRules(_CautiousRules):
 
 
 class TextRules(KindRules):
-    """A weighted sum of parts of the text."""
+    """A weighted sum of parts of the text. `floor` is the lowest total that an answer can get where it is not set."""
 
     type: Literal["text"]
+    parts: Annotated[tuple[TextPart, ...], BeforeValidator(_tuple)] = ()
+    floor: float | None = None
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        """The least and the most that an answer with any text in it can get."""
+        ends = [sorted(part.weight * end if part.weight else 0.0 for end in part.bounds) for part in self.parts]
+        return sum(low for low, _ in ends), sum(high for _, high in ends)
+
+    @model_validator(mode="after")
+    def _doing_nothing_never_pays(self) -> Self:
+        if len({part.name for part in self.parts}) < len(self.parts):
+            raise ValueError("two parts have one name; give them a name each")
+        if self.bounds[0] == -inf:
+            raise ValueError(
+                "a part has no lower bound, so no floor can lie below it; set most on every length_penalty"
+            )
+        if self.floor is not None and self.parts and self.floor > self.bounds[0]:
+            raise ValueError(
+                f"floor {self.floor:g} is above {self.bounds[0]:g}, the lowest total of these parts: an empty answer would pay; "
+                f"set floor no higher, or leave it out"
+            )
+        return self
 
 
 class PythonRules(Section):
