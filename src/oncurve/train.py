@@ -38,10 +38,12 @@ from oncurve.rollout.local import LocalSampler
 from oncurve.sft import written_answer
 from oncurve.sync import sync
 from oncurve.tasks.labels import written
-from oncurve.tasks.sets import load_tasks
+from oncurve.tasks.sets import load_tasks, parse_data
 from oncurve.truths import truth_json
 from oncurve.types import Batch, Group, Request, TaskSet
 from oncurve.update import Updater
+
+GENERAL_TOKENS = 64  # room for an answer to a general question
 
 
 class Reporter(Protocol):
@@ -143,10 +145,13 @@ def _train(
                 max_new_tokens=config.sampling.max_new_tokens,
                 rules=config.reward,
             )
-        writer.metrics(step, found.metrics | {"time/evaluate_s": clock.seconds["evaluate"]})
+            forgotten = _general(policy, config) if config.evaluate.general else {}
+        writer.metrics(step, found.metrics | forgotten | {"time/evaluate_s": clock.seconds["evaluate"]})
         writer.images(image for task in found.tasks[: config.evaluate.num_probes] for image in task.images)
         writer.probes(step, found.probes(config.evaluate.num_probes))
         reporter.evaluated(step, found)
+        if forgotten:
+            reporter.noticed(f"general questions after step {step}: {forgotten['eval/general/accuracy']:.3f} are right")
 
     def save_now() -> None:
         state = {"step": step, "policy_version": policy.version}
@@ -211,6 +216,18 @@ def _train(
         if leaving and step < config.num_steps:
             interrupt.leave(step)
     return folder
+
+
+def _general(policy: Policy, config: TrainConfig) -> dict[str, float]:
+    """What the policy still knows outside its task, as `eval/general/<measure>`."""
+    found = evaluate(
+        policy,
+        load_tasks(parse_data("general")),
+        num_tasks=config.evaluate.num_tasks,
+        batch_size=config.evaluate.batch_size,
+        max_new_tokens=max(config.sampling.max_new_tokens, GENERAL_TOKENS),
+    )
+    return {f"eval/general/{name}": value for name, value in found.summary.items()}
 
 
 def _resume(

@@ -3,8 +3,6 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 
-import numpy as np
-
 from oncurve.config.rewards import KIND_RULES, ComposeRules, KindsRules, PythonRules, RewardConfig
 from oncurve.evaluate.measures import Graded, Measures, by_kind, measures_of, sampled_measures
 from oncurve.rewards.grader import LocalGrader
