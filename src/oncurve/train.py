@@ -397,15 +397,17 @@ def _loss_metrics(losses: Sequence[float]) -> dict[str, float]:
 
 def _speed_metrics(metrics: dict[str, float], seconds: dict[str, float]) -> dict[str, float]:
     tokens = metrics["answers/length_tokens/mean"] * metrics["answers/num"]
-    peak = torch.cuda.max_memory_allocated() if torch.cuda.is_available() else _peak_rss_bytes()
     return {
         "throughput/tokens_per_s": tokens / sum(seconds.values()),
         **{f"time/{stage}_s": spent for stage, spent in seconds.items()},
-        "memory/peak_bytes": peak,
+        "memory/peak_bytes": peak_memory_bytes(),
     }
 
 
-def _peak_rss_bytes() -> int:
+def peak_memory_bytes() -> int:
+    """The highest memory of this process so far: of the GPU where there is one, else resident."""
+    if torch.cuda.is_available():
+        return torch.cuda.max_memory_allocated()
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024
 

@@ -228,7 +228,8 @@ def _show_measures(console, title: str, measures) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(title=Text(title), title_justify="left")
+    console.print(Text(title, "italic"), soft_wrap=True)
+    table = Table()
     table.add_column("")
     table.add_column("value", justify="right")
     table.add_column("95 % interval", justify="right")
@@ -244,7 +245,8 @@ def _show_accuracy(console, title: str, heading: str, rows) -> None:
 
     if not rows:
         return
-    table = Table(title=title, title_justify="left")
+    console.print(Text(title, "italic"))
+    table = Table()
     table.add_column(heading, overflow="fold")
     for name in ("tasks", "accuracy", "95 % interval"):
         table.add_column(name, justify="right")
