@@ -185,11 +185,13 @@ def contact_sheet(examples):
         seen = task.images[0].pixels.resize(sizes[0]) if sizes else task.images[0].pixels
         scale = (CELL_PX - 8) / max(seen.size)
         picture = seen.resize([max(1, round(side * scale)) for side in seen.size], Image.Resampling.NEAREST)
-        draw_shapes(picture, shapes(truth_json(task.truth)), TRUTH)
+        truth = truth_json(task.truth)
+        drawn = shapes(truth)
+        draw_shapes(picture, drawn, TRUTH)
         left, top = i % COLUMNS * CELL_PX, i // COLUMNS * (CELL_PX + CAPTION_PX)
         sheet.paste(picture, (left + 4, top + CAPTION_PX))
-        question, truth = task.messages[-1].text, json.dumps(truth_json(task.truth))
-        for line, text in enumerate((question, f"{seen.width}x{seen.height} px  {truth}")):
+        said = ", ".join(truth.get("labels", ())) if drawn else json.dumps(truth, ensure_ascii=False)
+        for line, text in enumerate((task.messages[-1].text, f"{seen.width}x{seen.height} px  {said}")):
             pen.text((left + 4, top + 3 + 14 * line), fitted(text, font, CELL_PX - 8), "#333333", font)
     return sheet
 

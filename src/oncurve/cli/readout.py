@@ -18,7 +18,6 @@ from typing import Any
 
 from PIL import Image, ImageDraw, ImageFont
 
-from oncurve.cli.terminal import evaluated_labels
 from oncurve.errors import RunError
 from oncurve.record.files import put, writing
 from oncurve.record.reader import RunReader
@@ -119,6 +118,8 @@ def _about(reader: RunReader, steps: Sequence[int]) -> Iterator[str]:
 
 
 def _results(metrics: Sequence[Json], steps: Sequence[int]) -> Iterator[str]:
+    from oncurve.cli.terminal import evaluated_labels
+
     rows = {row["step"]: row for row in metrics if "eval/accuracy/num_tasks" in row}
     shown = [rows[step] for step in steps if step in rows]
     yield "| " + " | ".join(["", *(f"step {row['step']}" for row in shown)]) + " |"
