@@ -6,6 +6,8 @@ import sys
 
 import pytest
 
+from oncurve.config.rewards import KIND_RULES
+
 
 def test_a_step_with_and_without_a_shared_prefix():
     command = [sys.executable, "bench/step.py", "--steps", "1", "--json"]
@@ -29,3 +31,11 @@ def test_our_side_of_the_peers(beta):
     assert update["tokens_plain"] - update["tokens"] == 2 * (update["tokens"] - 12)  # three prompts for one
     assert arithmetic["linear"] > 0
     assert min(sample["seconds"], plain["seconds"], generate["seconds"]) > 0
+
+
+def test_verdicts_a_second_of_every_kind():
+    command = [sys.executable, "bench/rewards.py", "--rounds", "1", "--scale", "0", "--json"]
+    found = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)["verdicts_per_s"]
+    assert {name.partition(",")[0] for name in found} == set(KIND_RULES)
+    assert all(one["verdicts_per_s"] > 0 for one in found.values())
+    assert found["code"]["test_executions_per_s"] == pytest.approx(5 * found["code"]["verdicts_per_s"])

@@ -81,11 +81,11 @@ def run(args: argparse.Namespace) -> int:
     from oncurve.tasks.sets import load_tasks, parse_data
 
     trained = next((config for config in map(_trained, args.models) if config), None)
-    if not args.data and not trained:
+    if args.data is None and not trained:
         raise ConfigError(
             "--data is needed: " + " and ".join(args.models) + " is no run with held-out tasks of its own"
         )
-    data = parse_data(args.data) if args.data else trained.heldout
+    data = parse_data(args.data) if args.data is not None else trained.heldout
     tasks = load_tasks(data)
     args.data = args.data or tasks.name
 

@@ -25,6 +25,7 @@ VERBS = {
     "plan": "print what a configuration means before anything runs",
     "audit": "attack a configuration's reward before a model does",
     "readout": "write a run's questions, answers and curves as Markdown to read",
+    "doctor": "tell what is wrong with a run, since when, and what to do",
     "compare": "tell whether two runs are the same bit for bit, and where they differ",
     "sandbox": "attack the sandbox that untrusted code runs in, and tell what it withstands",
     "export": "write a run's model for transformers and vLLM, with a model card",
