@@ -39,10 +39,12 @@ from oncurve.rollout.local import LocalSampler
 from oncurve.sft import written_answer
 from oncurve.sync import sync
 from oncurve.tasks.labels import written
-from oncurve.tasks.sets import load_tasks
+from oncurve.tasks.sets import load_tasks, parse_data
 from oncurve.truths import truth_json
 from oncurve.types import Batch, Group, Request, Role, TaskSet
 from oncurve.update import Updater
+
+GENERAL_TOKENS = 64  # room for an answer to a general question
 
 
 class Reporter(Protocol):
@@ -147,10 +149,13 @@ def _train(
                 max_new_tokens=config.sampling.max_new_tokens,
                 rules=config.reward,
             )
-        writer.metrics(step, found.metrics | {"time/evaluate_s": clock.seconds["evaluate"]})
+            forgotten = _general(policy, config) if config.evaluate.general else {}
+        writer.metrics(step, found.metrics | forgotten | {"time/evaluate_s": clock.seconds["evaluate"]})
         writer.images(image for task in found.tasks[: config.evaluate.num_probes] for image in task.images)
         writer.probes(step, found.probes(config.evaluate.num_probes))
         reporter.evaluated(step, found)
+        if forgotten:
+            reporter.noticed(f"general questions after step {step}: {forgotten['eval/general/accuracy']:.3f} are right")
 
     def save_now() -> None:
         state = {"step": step, "policy_version": policy.version, "planner": planner.state_dict()}
@@ -245,6 +250,18 @@ def _fork(folder: Path, config: TrainConfig, command: str, rules: str, reporter:
         f"don't mix, so the run goes on as {fork}, and {folder} stays as it is"
     )
     return fork
+
+
+def _general(policy: Policy, config: TrainConfig) -> dict[str, float]:
+    """What the policy still knows outside its task, as `eval/general/<measure>`."""
+    found = evaluate(
+        policy,
+        load_tasks(parse_data("general")),
+        num_tasks=config.evaluate.num_tasks,
+        batch_size=config.evaluate.batch_size,
+        max_new_tokens=max(config.sampling.max_new_tokens, GENERAL_TOKENS),
+    )
+    return {f"eval/general/{name}": value for name, value in found.summary.items()}
 
 
 def _resume(
@@ -435,15 +452,17 @@ def _loss_metrics(losses: Sequence[float]) -> dict[str, float]:
 
 def _speed_metrics(metrics: dict[str, float], seconds: dict[str, float]) -> dict[str, float]:
     tokens = metrics["answers/length_tokens/mean"] * metrics["answers/num"]
-    peak = torch.cuda.max_memory_allocated() if torch.cuda.is_available() else _peak_rss_bytes()
     return {
         "throughput/tokens_per_s": tokens / sum(seconds.values()),
         **{f"time/{stage}_s": spent for stage, spent in seconds.items()},
-        "memory/peak_bytes": peak,
+        "memory/peak_bytes": peak_memory_bytes(),
     }
 
 
-def _peak_rss_bytes() -> int:
+def peak_memory_bytes() -> int:
+    """The highest memory of this process so far: of the GPU where there is one, else resident."""
+    if torch.cuda.is_available():
+        return torch.cuda.max_memory_allocated()
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024
 
