@@ -7,6 +7,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, field_validator, mo
 
 from oncurve.config.base import Momentum, NotNegative, NotNegativeFloat, Positive, PositiveFloat, Section, Share
 from oncurve.config.groups import CurriculumConfig, GroupsConfig
+from oncurve.config.health import HealthConfig
 from oncurve.config.rewards import ComposeRules, GroundingRules, RewardConfig
 
 
@@ -329,6 +330,7 @@ class TrainConfig(Section):
     optimizer: OptimizerConfig = OptimizerConfig()
     evaluate: EvaluateConfig = EvaluateConfig()
     checkpoint: CheckpointConfig = CheckpointConfig()
+    health: HealthConfig = HealthConfig()
 
     @model_validator(mode="after")
     def _updates_are_whole(self) -> Self:
