@@ -10,7 +10,7 @@ from statistics import fmean, median
 import torch
 
 from oncurve.config.schema import TrainConfig
-from oncurve.errors import BrokenTruth, DataError
+from oncurve.errors import BrokenTruth, DataError, ModelError
 from oncurve.evaluate import evaluate
 from oncurve.groups.assemble import assemble
 from oncurve.groups.planner import Planner
@@ -86,11 +86,11 @@ class Duration:
 
     sample_s: float  # of a step
     grade_s: float  # of a step
-    update_s: float  # of a step's share of an update
+    update_s: float | None  # of a step's share of an update; None where an update does not fit into memory
     num_steps: int
     num_evaluations: int
     evaluation_s: float
-    run_s: float
+    run_s: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,11 +166,10 @@ def check(
     )
     per_task_s = (time.perf_counter() - begin) / len(evaluation.tasks)
     baseline = baseline_of([group for groups in steps for group in groups], evaluation.summary)
-    say("timing an update")
-    updater = Updater(policy, config)
-    update_s = _timed_update(updater, steps, config)
     say("trying the longest prompts")
-    dry_run = _dry_run(policy, updater, [tasks[i] for i in longest], config)
+    dry_run = _dry_run(policy, [tasks[i] for i in longest], config)
+    say("timing an update")
+    update_s = _timed_update(Updater(policy, config), steps, config) if dry_run.fits else None
     duration = duration_of(config, sample_s, grade_s, update_s, per_task_s, len(heldout))
     guide = guide_of(config, found, prompts, baseline, duration, max_hours)
     examples = list({task.id: task for task in chosen if task.images}.values())[:NUM_EXAMPLES]
@@ -256,13 +255,15 @@ def baseline_of(groups: Sequence[Group], heldout: dict[str, float]) -> Baseline:
 
 
 def duration_of(
-    config: TrainConfig, sample_s: float, grade_s: float, update_s: float, per_task_s: float, num_heldout: int
+    config: TrainConfig, sample_s: float, grade_s: float, update_s: float | None, per_task_s: float, num_heldout: int
 ) -> Duration:
     """The whole run: its steps, and an evaluation before, every `evaluate.every_steps` and at the end."""
     every, num_steps = config.evaluate.every_steps, config.num_steps
     num_evaluations = 1 + (-(-num_steps // every) if every else 1)
     evaluation_s = per_task_s * min(config.evaluate.num_tasks, num_heldout)
-    run_s = num_steps * (sample_s + grade_s + update_s) + num_evaluations * evaluation_s
+    run_s = None
+    if update_s is not None:
+        run_s = num_steps * (sample_s + grade_s + update_s) + num_evaluations * evaluation_s
     return Duration(sample_s, grade_s, update_s, num_steps, num_evaluations, evaluation_s, run_s)
 
 
@@ -301,7 +302,7 @@ def reasons_of(
                 "model.gradient_checkpointing or model.lora",
             )
         )
-    if duration.run_s > 3600 * max_hours:
+    if not _affordable(duration, max_hours):
         found.append(
             Reason(
                 "too_long", f"the run would take {duration.run_s / 3600:.1f} hours, more than {max_hours:g} (--hours)"
@@ -321,7 +322,7 @@ def guide_of(
     """Is the task verifiable, do rewards tell answers apart, is sampling affordable: so SFT, GRPO or PPO."""
     verifiable = all(f.ok for f in findings) and not prompts.broken_truths and not baseline.verifier_errors
     discriminates = baseline.no_signal <= MUCH_WITHOUT_SIGNAL
-    affordable = duration.run_s <= 3600 * max_hours
+    affordable = _affordable(duration, max_hours)
     formatted = baseline.valid_format >= MIN_VALID
     method = "ppo" if config.objective.type == "ppo" else "grpo"
     if not verifiable:
@@ -344,6 +345,10 @@ def guide_of(
     else:
         advice = "answers to one prompt can be compared, and a program says which is better"
     return Guide(verifiable, discriminates, affordable, method, advice)
+
+
+def _affordable(duration: Duration, max_hours: float) -> bool:
+    return duration.run_s is None or duration.run_s <= 3600 * max_hours
 
 
 def _too_hard(baseline: Baseline) -> bool:
@@ -384,7 +389,15 @@ def _sampled(
         asked = chosen[begin : begin + s.prompts_per_step]
         requests = [Request(task, s.answers_per_prompt, s.temperature) for task in asked]
         start = time.perf_counter()
-        rollouts_PG = sampler.sample(requests, step=number, seed=config.seed)
+        try:
+            rollouts_PG = sampler.sample(requests, step=number, seed=config.seed)
+        except (MemoryError, RuntimeError) as error:
+            if not _is_out_of_memory(error):
+                raise
+            raise ModelError(
+                f"model {config.model.path}: {len(asked)} x {s.answers_per_prompt} answers can't be sampled in the memory "
+                "that there is; lower sampling.prompts_per_step or sampling.answers_per_prompt"
+            ) from None
         sample_s.append(time.perf_counter() - start)
         start = time.perf_counter()
         scores = iter(grader.grade([(task, r) for task, some in zip(asked, rollouts_PG, strict=True) for r in some]))
@@ -411,8 +424,14 @@ def _batch(number: int, groups: Sequence[Group]) -> Batch:
     )
 
 
-def _dry_run(policy: Policy, updater: Updater, longest: Sequence[Task], config: TrainConfig) -> DryRun:
+def _is_out_of_memory(error: Exception) -> bool:
+    """On a CPU torch raises a plain RuntimeError: "DefaultCPUAllocator: can't allocate memory"."""
+    return isinstance(error, MemoryError | torch.OutOfMemoryError) or "can't allocate memory" in str(error)
+
+
+def _dry_run(policy: Policy, longest: Sequence[Task], config: TrainConfig) -> DryRun:
     s = config.sampling
+    once = config.objective.model_copy(update={"passes": 1, "mini_batches": 1, "truncated": "keep"})
     prompt_tokens = max(len(policy.encode(task)) for task in longest)
     on_gpu = policy.device.type == "cuda"
     if on_gpu:
@@ -427,11 +446,9 @@ def _dry_run(policy: Policy, updater: Updater, longest: Sequence[Task], config: 
             Group(task, rollouts, (NO_SCORE,) * len(rollouts), "")
             for task, rollouts in zip(longest, rollouts_PG, strict=True)
         ]
-        once = config.objective.model_copy(update={"passes": 1, "mini_batches": 1, "truncated": "keep"})
-        updater.objective, updater.config = once, config.model_copy(update={"objective": once})
-        updater.update([_batch(1, groups)])
+        Updater(policy, config.model_copy(update={"objective": once})).update([_batch(1, groups)])
     except (MemoryError, RuntimeError) as error:
-        if not isinstance(error, MemoryError | torch.OutOfMemoryError) and "memory" not in str(error):
+        if not _is_out_of_memory(error):
             raise
         fits = False
     finally:
