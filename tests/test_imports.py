@@ -17,7 +17,7 @@ BASE = {
 }
 COMPOSERS = {"train", "sft", "evaluate", "check", "cluster"}  # any stage, but not the command line
 EDGES = {
-    "monitor": {"record"},
+    "monitor": {"record", "groups"},
     "view": {"record"},
     "rewards": {"sandbox"},
     "update": {"answers", "objective", "optimizer"},

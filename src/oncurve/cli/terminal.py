@@ -96,7 +96,7 @@ class Terminal:
                 self._say(f"          {data.name}: {text}")
         self._say(
             f"a step    {s.prompts_per_step} prompts x {s.answers_per_prompt} answers = {config.answers_per_step}, "
-            f"in groups of {s.answers_per_group}; an update takes {config.accumulate_steps} step"
+            f"in groups of {config.group_sizes}; an update takes {config.accumulate_steps} step"
             + "s"
             * (config.accumulate_steps > 1)
         )

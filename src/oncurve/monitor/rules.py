@@ -118,14 +118,16 @@ def _deficit(history: History, limits: HealthConfig, evaluations: Series) -> Fin
     if strength[best] == 0:
         return None
     points = max(float(deficit[best]), 0.0 if not never[best] else float(prior * rise[best] - gain[best]))
-    onset = int(steps[j[best] - 1])
+    gaps = np.minimum(mean_a[best] + slope[best] * (reward - mean_r[best]), 1.0) - accuracy
+    onset = int(steps[max(excursion(gaps, points / 2), 1) - 1])
     tests = (("warning", float(ndtr(-strength[best]))), ("critical", float(points < limits.hacking_gap[1])))
     return Finding(
         "reward_hacking",
         tests,
         onset,
-        f"since step {onset} the training reward moved by {rise[best]:+.3f} and held-out accuracy by {gain[best]:+.3f}, over "
-        f"{after[best]} evaluations; {100 * points:.0f} points of accuracy that such a reward stood for before are missing",
+        f"training reward moved by {rise[best]:+.3f} and held-out accuracy by {gain[best]:+.3f} since step "
+        f"{steps[j[best] - 1]:.0f} ({after[best]} evaluations); {100 * points:.0f} points of accuracy that such a reward "
+        "stood for before are missing",
     )
 
 
@@ -491,7 +493,7 @@ def entropy(history: History, limits: HealthConfig) -> Iterator[Finding]:
         return
     low, high = limits.entropy_low * start, limits.entropy_high * start
     now = float(last.values.mean())
-    if now < low and (flat := _flat_since_fall(history, series, start, low, limits)):
+    if now < low and (flat := _flat_since_fall(history, series, low, limits)):
         yield Finding(
             "entropy_collapse",
             (("warning", above(-last.values, -low)), ("critical", above(-last.values, -low / 2))),
@@ -508,19 +510,19 @@ def entropy(history: History, limits: HealthConfig) -> Iterator[Finding]:
         )
 
 
-def _flat_since_fall(history: History, series: Series, start: float, low: float, limits: HealthConfig):
-    """The step where the entropy began to fall under half its start, and the reward's change since, if that is flat.
+def _flat_since_fall(history: History, series: Series, low: float, limits: HealthConfig):
+    """The step where the entropy fell under twice its limit, and the reward's change since, if that is flat.
 
     The bound of the change is one standard error wide: reward is noisy and such a window short. Where no reward was
     measured it counts as flat.
     """
     smooth, reward = _smooth(series.values, 9), history[REWARD]
-    high, above_low = np.flatnonzero(smooth > start / 2), np.flatnonzero(smooth >= low)
+    high, above_low = np.flatnonzero(smooth > 2 * low), np.flatnonzero(smooth >= low)
     fall = float(series.steps[high[-1] if len(high) else 0])
     gone = float(series.steps[min(above_low[-1] + 1, len(series) - 1) if len(above_low) else 0])
     if not len(reward):
         return int(fall), 0.0
-    before = reward[(reward.steps <= fall) & (reward.steps > fall - 2 * limits.window_steps)]
+    before = reward[(reward.steps <= fall) & (reward.steps > fall - limits.window_steps)]
     after = reward[reward.steps > gone]
     if len(before) < 4 or len(after) < 4:
         return None

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from math import sqrt
 
 import numpy as np
-from scipy.special import ndtr, ndtri, stdtr
+from scipy.special import ndtr, stdtr
 
 MAX_CORRELATION = 0.9
 """A window of twenty points can't tell more persistence than this from a trend."""
@@ -46,13 +46,6 @@ def above(values: np.ndarray, limit: float, units: float | None = None) -> float
     if binomial >= error:
         return float(ndtr(-excess / binomial)) if binomial else 0.0
     return float(stdtr(freedom, -excess / error))
-
-
-def wilson_lower(share: float, num: float, level: float = 0.05) -> float:
-    """Lower bound of a share over `num` units, one-sided at `level` (Wilson, JASA 22, 1927)."""
-    z2 = ndtri(1 - level) ** 2
-    spread = sqrt(z2 * (share * (1 - share) / num + z2 / (4 * num**2)))
-    return (share + z2 / (2 * num) - spread) / (1 + z2 / num)
 
 
 def change(before: np.ndarray, after: np.ndarray) -> tuple[float, float]:

@@ -16,7 +16,7 @@ from oncurve.tasks.questions import Question, parse_question, read_lines, read_t
 from oncurve.tasks.rows import DataRow, Rejection, place_box, read_coco, read_jsonl
 from oncurve.tasks.scenes import draw_scene, make_scene
 from oncurve.truths import Box, BoxTruth
-from oncurve.types import Message, Task, TaskImage
+from oncurve.types import Kind, Message, Task, TaskImage
 
 FORMS = """allowed are
   scenes:train   scenes:heldout                            built-in scenes
@@ -51,6 +51,9 @@ class SceneTasks:
         image = TaskImage.of(draw_scene(scene), task_id)
         return _task(task_id, image, self.config.prompt, scene.phrase, scene.box, scene.things[0].name)
 
+    def kind(self, index: int) -> Kind:
+        return "grounding"
+
 
 @dataclass(frozen=True, slots=True)
 class FigureTasks:
@@ -74,6 +77,9 @@ class FigureTasks:
         message = Message("user", self.config.prompt or PROMPTS[language], (image,))
         return Task(task_id, "evidence", (message,), figure.truth, {"language": language})
 
+    def kind(self, index: int) -> Kind:
+        return "evidence"
+
 
 @dataclass(frozen=True, slots=True)
 class DiskTasks:
@@ -91,6 +97,9 @@ class DiskTasks:
         row, box = self.rows[index]
         return _task(row.id, open_image(row.image), self.prompt, row.phrase, box, row.phrase)
 
+    def kind(self, index: int) -> Kind:
+        return "grounding"
+
 
 @dataclass(frozen=True, slots=True)
 class QuestionTasks:
@@ -107,6 +116,9 @@ class QuestionTasks:
     def __getitem__(self, index: int) -> Task:
         place, question = self.questions[index]
         return task_of(question, place, tuple(open_image(self.folder / path) for path in question.images))
+
+    def kind(self, index: int) -> Kind:
+        return self.questions[index][1].kind
 
 
 def load_tasks(config: DataConfig) -> SceneTasks | FigureTasks | DiskTasks | QuestionTasks:
