@@ -19,7 +19,7 @@ from oncurve.check import (
 from oncurve.config.rewards import MathRules
 from oncurve.config.schema import EvaluateConfig, PpoObjective, SamplingConfig, ScenesData, TasksData, TrainConfig
 from oncurve.errors import DataError
-from oncurve.groups.assemble import make_group
+from oncurve.groups.assemble import Member, make_group
 from oncurve.rewards.audit.finding import Finding
 from oncurve.rewards.grader import LocalGrader
 from oncurve.tasks.sets import load_tasks
@@ -96,7 +96,8 @@ def test_the_baseline_by_hand(text_task, rollout):
 
     def group(name: str, *scores: Score):
         answers = [rollout(name, i, text=f"{i}", stop="length" if i else "end") for i in range(len(scores))]
-        return make_group(text_task(name), answers, scores, "rules")
+        task = text_task(name)
+        return make_group([Member(task, one, score, "rules") for one, score in zip(answers, scores, strict=True)])
 
     found = baseline_of([group("a", right, wrong), group("b", wrong, wrong), group("c", invalid, invalid)], {})
     assert (found.num_groups, found.num_answers) == (3, 6)

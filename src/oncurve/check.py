@@ -12,7 +12,7 @@ import torch
 from oncurve.config.schema import TrainConfig
 from oncurve.errors import BrokenTruth, DataError, ModelError
 from oncurve.evaluate import evaluate
-from oncurve.groups.assemble import assemble
+from oncurve.groups.assemble import Member, assemble
 from oncurve.groups.planner import Planner
 from oncurve.monitor.metrics import step_metrics
 from oncurve.policy.check import check_shared_prefix
@@ -140,7 +140,7 @@ def check(
     what `train` raises for a configuration that can't start.
     """
     tasks, heldout = load_tasks(config.data), load_tasks(config.heldout)
-    Planner(tasks, config.sampling, config.seed)  # refuses too few tasks
+    Planner(tasks, config)  # refuses too few tasks
     grader = LocalGrader(config.reward)
     say("loading the model")
     policy = load_policy(config.model, seed=config.seed)
@@ -153,8 +153,8 @@ def check(
     say("attacking the reward")
     found = tuple(audit(grader, config.reward, tasks, quick=True))
     say("sampling the baseline")
-    chosen = _spread(tasks, fitting, config)
-    steps, sample_s, grade_s = _sampled(policy, grader, chosen, config)
+    asked_SP = _spread(tasks, fitting, config)
+    steps, sample_s, grade_s = _sampled(policy, grader, asked_SP, config)
     begin = time.perf_counter()
     evaluation = evaluate(
         policy,
@@ -165,14 +165,15 @@ def check(
         rules=config.reward,
     )
     per_task_s = (time.perf_counter() - begin) / len(evaluation.tasks)
-    baseline = baseline_of([group for groups in steps for group in groups], evaluation.summary)
+    groups = [group for groups in steps for group in groups]
+    baseline = baseline_of(groups, evaluation.summary, config.advantage.tolerance)
     say("trying the longest prompts")
     dry_run = _dry_run(policy, [tasks[i] for i in longest], config)
     say("timing an update")
     update_s = _timed_update(Updater(policy, config), steps, config) if dry_run.fits else None
     duration = duration_of(config, sample_s, grade_s, update_s, per_task_s, len(heldout))
     guide = guide_of(config, found, prompts, baseline, duration, max_hours)
-    examples = list({task.id: task for task in chosen if task.images}.values())[:NUM_EXAMPLES]
+    examples = {task.id: task for asked in asked_SP for task in asked if task.images}
     return Report(
         prompts,
         found,
@@ -182,7 +183,7 @@ def check(
         tuple(reasons_of(prompts, found, baseline, dry_run, duration, max_hours)),
         guide,
         shared,
-        tuple((task, policy.encode(task).model_image_sizes) for task in examples),
+        tuple((task, policy.encode(task).model_image_sizes) for task in list(examples.values())[:NUM_EXAMPLES]),
     )
 
 
@@ -232,9 +233,9 @@ def measure_prompts(
     return measured, longest, fitting
 
 
-def baseline_of(groups: Sequence[Group], heldout: dict[str, float]) -> Baseline:
+def baseline_of(groups: Sequence[Group], heldout: dict[str, float], tolerance: float = 0.0) -> Baseline:
     """The groups as `metrics.jsonl` would have them."""
-    found = step_metrics(Batch(0, tuple(groups), tuple((0.0,) * len(group.rollouts) for group in groups)))
+    found = step_metrics(Batch(0, tuple(groups), tuple((0.0,) * len(group.rollouts) for group in groups)), tolerance)
     causes = {
         name.removeprefix(CAUSES).removesuffix("/share"): value
         for name, value in found.items()
@@ -372,22 +373,23 @@ def _mend(baseline: Baseline) -> str:
 # Trying it out
 
 
-def _spread(tasks: TaskSet, fitting: Sequence[int], config: TrainConfig) -> list[Task]:
-    """Tasks for the baseline, evenly over those that fit; whole steps, at least two."""
-    size = config.sampling.prompts_per_step
-    count = size * max(2, -(-MIN_PROMPTS // size))
-    return [tasks[fitting[i * len(fitting) // count]] for i in range(count)]
+def _spread(tasks: TaskSet, fitting: Sequence[int], config: TrainConfig) -> list[list[Task]]:
+    """Tasks for the baseline by step, evenly over those that fit: at least two steps, none of which asks a task twice."""
+    size = min(config.sampling.prompts_per_step, len(fitting))
+    num_steps = max(2, -(-MIN_PROMPTS // size))
+    stride = max(1, len(fitting) // (size * num_steps))
+    places = [[(step * size + i) * stride % len(fitting) for i in range(size)] for step in range(num_steps)]
+    return [[tasks[fitting[place]] for place in some] for some in places]
 
 
 def _sampled(
-    policy: Policy, grader: LocalGrader, chosen: Sequence[Task], config: TrainConfig
+    policy: Policy, grader: LocalGrader, asked_SP: Sequence[Sequence[Task]], config: TrainConfig
 ) -> tuple[list[tuple[Group, ...]], float, float]:
     """Each step's groups; seconds to sample and to grade a step, without the first one's warming up."""
     s, sampler = config.sampling, LocalSampler(policy, max_new_tokens=config.sampling.max_new_tokens)
     steps, sample_s, grade_s = [], [], []
-    for number, begin in enumerate(range(0, len(chosen), s.prompts_per_step), 1):
-        asked = chosen[begin : begin + s.prompts_per_step]
-        requests = [Request(task, s.answers_per_prompt, s.temperature) for task in asked]
+    for number, asked in enumerate(asked_SP, 1):
+        requests = [_request(task, s.answers_per_prompt, config) for task in asked]
         start = time.perf_counter()
         try:
             rollouts_PG = sampler.sample(requests, step=number, seed=config.seed)
@@ -400,11 +402,17 @@ def _sampled(
             ) from None
         sample_s.append(time.perf_counter() - start)
         start = time.perf_counter()
-        scores = iter(grader.grade([(task, r) for task, some in zip(asked, rollouts_PG, strict=True) for r in some]))
-        scores_PG = [[next(scores) for _ in some] for some in rollouts_PG]
+        pairs = [(task, r) for task, some in zip(asked, rollouts_PG, strict=True) for r in some]
+        scores = grader.grade(pairs)
         grade_s.append(time.perf_counter() - start)
-        steps.append(assemble(asked, rollouts_PG, scores_PG, grader.rules, s.answers_per_group))
+        members = [Member(task, r, score, grader.rules) for (task, r), score in zip(pairs, scores, strict=True)]
+        steps.append(assemble(members, s.group_size))
     return steps, fmean(sample_s[1:]), fmean(grade_s[1:])
+
+
+def _request(task: Task, num_answers: int, config: TrainConfig) -> Request:
+    ladder = config.sampling.ladder
+    return Request(task, num_answers, ladder[0], 0, ladder if len(ladder) > 1 else ())
 
 
 def _timed_update(updater: Updater, steps: Sequence[Sequence[Group]], config: TrainConfig) -> float:
@@ -430,7 +438,8 @@ def _is_out_of_memory(error: Exception) -> bool:
 
 
 def _dry_run(policy: Policy, longest: Sequence[Task], config: TrainConfig) -> DryRun:
-    s = config.sampling
+    s, size = config.sampling, config.groups.size
+    num_answers = size.max if size.type == "adaptive" else s.answers_per_prompt
     once = config.objective.model_copy(update={"passes": 1, "mini_batches": 1, "truncated": "keep"})
     prompt_tokens = max(len(policy.encode(task)) for task in longest)
     on_gpu = policy.device.type == "cuda"
@@ -439,9 +448,7 @@ def _dry_run(policy: Policy, longest: Sequence[Task], config: TrainConfig) -> Dr
     ends, policy.eos_ids, fits = policy.eos_ids, frozenset({NO_TOKEN}), True
     try:
         sampler = LocalSampler(policy, max_new_tokens=s.max_new_tokens)
-        rollouts_PG = sampler.sample(
-            [Request(task, s.answers_per_prompt, s.temperature) for task in longest], step=0, seed=0
-        )
+        rollouts_PG = sampler.sample([_request(task, num_answers, config) for task in longest], step=0, seed=0)
         groups = [
             Group(task, rollouts, (NO_SCORE,) * len(rollouts), "")
             for task, rollouts in zip(longest, rollouts_PG, strict=True)
