@@ -125,19 +125,23 @@ def _show(console, args: argparse.Namespace, config, report) -> None:
         f"{d.peak_bytes / 2**30:.1f} of {d.available_bytes / 2**30:.1f} GiB",
         "" if d.fits else "red",
     )
-    step_s = t.sample_s + t.grade_s + t.update_s
-    say("time", f"a step {step_s:.2f} s (sample {t.sample_s:.2f}, grade {t.grade_s:.2f}, update {t.update_s:.2f})")
-    say(
-        "",
-        f"{t.num_steps:,} steps and {t.num_evaluations} evaluations of {t.evaluation_s:.1f} s: about {_span(t.run_s)} in all",
-    )
+    if t.run_s is None:
+        say(
+            "time",
+            f"unknown, since no update fits; to sample a step takes {t.sample_s:.2f} s, to grade it {t.grade_s:.2f} s",
+        )
+    else:
+        step_s = t.sample_s + t.grade_s + t.update_s
+        say("time", f"a step {step_s:.2f} s (sample {t.sample_s:.2f}, grade {t.grade_s:.2f}, update {t.update_s:.2f})")
+        evaluations = f"{t.num_evaluations} evaluations of {t.evaluation_s:.1f} s"
+        say("", f"{t.num_steps:,} steps and {evaluations}: about {_span(t.run_s)} in all")
     console.print()
-    causes_of = {
+    questions = {
         "can a program verify the answers?": g.verifiable,
         "do rewards tell answers apart?": g.rewards_discriminate,
         f"is sampling affordable (under {args.hours:g} hours)?": g.sampling_affordable,
     }
-    for i, (question, yes) in enumerate(causes_of.items()):
+    for i, (question, yes) in enumerate(questions.items()):
         say("guide" if i == 0 else "", f"{question:<45}{'yes' if yes else 'no'}", "" if yes else "yellow")
     named = {"grpo": "GRPO", "ppo": "PPO", "sft": "SFT", "sft_then_grpo": "SFT, then GRPO"}[g.method]
     say("", f"so {named}: {g.advice}")
