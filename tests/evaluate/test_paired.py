@@ -25,6 +25,7 @@ def test_means_and_the_tasks_that_changed_sides(evaluation):
     b = evaluation("B", RIGHT, RIGHT, RIGHT, WRONG, FAILED)
     found = paired(a, b)
     assert found.num_tasks == 4
+    assert list(found.differences) == ["mean_iou", "accuracy", "mean_value"]  # the most telling first
     accuracy, value, iou = (found.differences[name] for name in ("accuracy", "mean_value", "mean_iou"))
     assert (accuracy.a_mean, accuracy.b_mean, accuracy.difference) == (0.5, 0.75, 0.25)
     assert (value.a_mean, value.b_mean) == (
@@ -57,6 +58,6 @@ def test_other_tasks_or_none_graded_can_not_be_paired(evaluation):
 def test_what_no_verifier_calls_correct_is_compared_by_value(evaluation):
     low, high = Score("scored", 0.1, None), Score("scored", 0.6, None)
     found = paired(evaluation("A", low, low), evaluation("B", high, high))
-    assert list(found.differences) == ["mean_value", "mean_iou"]
+    assert list(found.differences) == ["mean_iou", "mean_value"]
     assert found.differences["mean_value"].difference == pytest.approx(0.5)
     assert found.gained == found.lost == ()

@@ -207,9 +207,7 @@ def _show(console, args: argparse.Namespace, found) -> None:
     if lost := len(found.scores) - len(graded):
         console.print(f"left out: {lost} answers that the verifier failed on", style="yellow", highlight=False)
     if len(kinds := by_kind(graded)) > 1:
-        for kind, own in kinds.items():
-            number = sum(one.task.kind == kind for one in graded)
-            _show_measures(console, f"{kind}, {number} tasks", own)
+        _show_kinds(console, {kind: (sum(one.task.kind == kind for one in graded), own) for kind, own in kinds.items()})
     rows = [(name, n, own["accuracy"]) for name, (n, own) in by_category(graded).items() if "accuracy" in own]
     _show_accuracy(console, "By category", "category", rows[:SHOWN_CATEGORIES])
     if len(rows) > SHOWN_CATEGORIES:
@@ -236,9 +234,30 @@ def _show_measures(console, title: str, measures) -> None:
     table.add_column("value", justify="right")
     table.add_column("95 % interval", justify="right")
     for name, one in measures.items():
-        interval = f"{one.interval[0]:.3f} to {one.interval[1]:.3f}" if one.interval else "-"
-        table.add_row(LABELS.get(name, name.replace("_", " ")), f"{one.value:.3f}", interval)
+        table.add_row(*_cells(name, one))
     console.print(table)
+
+
+def _show_kinds(console, kinds) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    console.print(Text("By kind", "italic"))
+    table = Table()
+    for name in ("kind", "tasks", "measure", "value", "95 % interval"):
+        table.add_column(name, justify="left" if name in ("kind", "measure") else "right")
+    for kind, (number, own) in kinds.items():
+        first = [kind, str(number)]
+        for name, one in own.items():
+            table.add_row(*first, *_cells(name, one))
+            first = ["", ""]
+        table.add_section()
+    console.print(table)
+
+
+def _cells(name: str, one) -> tuple[str, str, str]:
+    interval = f"{one.interval[0]:.3f} to {one.interval[1]:.3f}" if one.interval else "-"
+    return LABELS.get(name, name.replace("_", " ")), f"{one.value:.3f}", interval
 
 
 def _show_accuracy(console, title: str, heading: str, rows) -> None:

@@ -43,7 +43,8 @@ class Paired:
 def paired(a: Evaluation, b: Evaluation) -> Paired:
     """Compare two evaluations of the same tasks, over those that both verifiers could grade.
 
-    `accuracy` is over the tasks whose verifier says what is correct, `mean_iou` there where all tasks ask for one box.
+    `mean_iou` is there where all tasks ask for one box; `accuracy` is over the tasks whose verifier says what is correct. The
+    most telling metric comes first.
     Raises `DataError` where the tasks differ or none was graded twice.
     """
     if [task.id for task in a.tasks] != [task.id for task in b.tasks]:
@@ -59,13 +60,12 @@ def paired(a: Evaluation, b: Evaluation) -> Paired:
         raise DataError("no task was graded for both: the verifier failed on every answer")
     judged = [(x, y) for x, y in pairs if None not in (x.score.correct, y.score.correct)]
     found = {}
-    if judged:
-        found["accuracy"] = paired_difference(
-            *([one.score.correct for one in side] for side in zip(*judged, strict=True))
-        )
-    found["mean_value"] = paired_difference(*([one.score.value for one in side] for side in zip(*pairs, strict=True)))
     if a.boxed:
         found["mean_iou"] = paired_difference(*(ious(side) for side in zip(*pairs, strict=True)))
+    if judged:
+        right = ([one.score.correct for one in side] for side in zip(*judged, strict=True))
+        found["accuracy"] = paired_difference(*right)
+    found["mean_value"] = paired_difference(*([one.score.value for one in side] for side in zip(*pairs, strict=True)))
     changed = [Changed(x, y) for x, y in judged if x.score.correct != y.score.correct]
     return Paired(
         len(pairs),
