@@ -55,6 +55,7 @@ class Task:
     messages: tuple[Message, ...]
     truth: Truth
     options: Mapping[str, Any] = field(default_factory=dict)  # keys of its kind's rules that the task sets for itself
+    category: str = ""  # what it asks about; evaluation breaks its numbers down by it
 
     @property
     def images(self) -> tuple[TaskImage, ...]:

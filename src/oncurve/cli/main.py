@@ -21,8 +21,10 @@ VERBS = {
     "predict": "find one thing in one image, and draw its box",
     "explain": "work one GRPO step out by hand, each formula with its numbers",
     "trace": "follow every number of a recorded step, from the answers to the loss",
+    "check": "look at data, reward, baseline, memory and time before a training, and advise",
     "plan": "print what a configuration means before anything runs",
     "audit": "attack a configuration's reward before a model does",
+    "readout": "write a run's questions, answers and curves as Markdown to read",
     "doctor": "tell what is wrong with a run, since when, and what to do",
     "compare": "tell whether two runs are the same bit for bit, and where they differ",
     "sandbox": "attack the sandbox that untrusted code runs in, and tell what it withstands",
@@ -43,7 +45,10 @@ start here:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line and return its exit status: 2 for bad input, 130 for Ctrl-C."""
+    """Run the command line and return its exit status.
+
+    2 for bad input, 3 for a run that its health rules ended, 130 for Ctrl-C.
+    """
     try:
         status = _dispatch(list(sys.argv[1:] if argv is None else argv))
         sys.stdout.flush()
@@ -52,7 +57,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return stop.code if isinstance(stop.code, int) else 0
     except OncurveError as error:
         print(f"oncurve: {error}", file=sys.stderr)
-        return 2
+        return error.status
     except KeyboardInterrupt as stop:
         print(f"\noncurve: {str(stop) or 'stopped'}", file=sys.stderr)
         return 130

@@ -42,12 +42,22 @@ EVALUATED = {
     "Acc@0.95": "eval/heldout/acc@0.95",
     "valid format": "eval/heldout/valid_format",
 }
-GRADED = {"value": "eval/value/mean", "correct": "eval/accuracy/mean", "valid format": "eval/heldout/valid_format"}
+GRADED = {
+    "value": "eval/value/mean",
+    "correct": "eval/accuracy/mean",
+    "valid format": "eval/heldout/valid_format",
+    "COCO AP": "eval/heldout/coco_ap",
+    "MAE": "eval/heldout/mae",
+    "CER": "eval/heldout/cer",
+    "WER": "eval/heldout/wer",
+    "ANLS": "eval/heldout/anls",
+}
+GENERAL = {"general questions": "eval/general/accuracy"}
 
 
 def evaluated_labels(*rows: Mapping[str, float]) -> dict[str, str]:
     """The lines of a table of evaluations, label to metric: of boxes by IoU, of other kinds by their value."""
-    labels = EVALUATED if all("eval/mean_iou/mean" in row for row in rows) else GRADED
+    labels = (EVALUATED if all("eval/mean_iou/mean" in row for row in rows) else GRADED) | GENERAL
     return {label: name for label, name in labels.items() if all(name in row for row in rows)}
 
 
@@ -116,12 +126,18 @@ class Terminal:
     def evaluated(self, step: int, evaluation: Evaluation) -> None:
         if self._first_step is None:
             self._begin = time.monotonic()  # the time left is of steps
-        mean, share = ("mean_iou", "acc@0.5") if evaluation.boxed else ("mean_value", "accuracy")
-        found, (low, high) = evaluation.summary, evaluation.intervals[mean]
-        label, correct = ("mean IoU", "Acc@0.5") if evaluation.boxed else ("value", "correct")
+        found = evaluation.summary
+        if not found["num_tasks"]:
+            self._say(f"held out  after step {step}: the verifier failed on every answer")
+            return
+        mean, label = ("mean_iou", "mean IoU") if evaluation.boxed else ("mean_value", "value")
+        low, high = evaluation.intervals[mean]
+        correct = (
+            f"{'Acc@0.5' if evaluation.boxed else 'correct'} {found['accuracy']:.3f}  " if "accuracy" in found else ""
+        )
         self._say(
             f"held out  after step {step}: {label} {found[mean]:.3f} [{low:.3f}, {high:.3f}]  "
-            f"{correct} {found[share]:.3f}  valid {found['valid_format']:.3f}  over {found['num_tasks']} tasks"
+            f"{correct}valid {found['valid_format']:.3f}  over {found['num_tasks']} tasks"
         )
 
     def noticed(self, message: str) -> None:
@@ -167,7 +183,7 @@ def clock(seconds: float) -> str:
 def print_outcome(console: Console, folder: Path) -> None:
     """The table at a run's end, held-out before against after, and what to do next."""
     reader = RunReader(folder)
-    rows = [row for row in reader.metrics() if "eval/accuracy/mean" in row]
+    rows = [row for row in reader.metrics() if "eval/accuracy/num_tasks" in row]
     before, after = rows[0], rows[-1]
     table = Table(title=f"Held out, {after['eval/accuracy/num_tasks']} tasks, greedy", title_justify="left")
     for name in ("", f"before (step {before['step']})", f"after (step {after['step']})", "change"):
@@ -177,11 +193,16 @@ def print_outcome(console: Console, folder: Path) -> None:
         table.add_row(label, f"{before[name]:.3f}", f"{after[name]:.3f}", f"{change:+.3f}")
     console.print(table)
     steps = reader.steps()  # none after supervised training
-    train = f"oncurve train recipes/cat_and_dog.toml --model.path={folder}"
-    for text in (
-        f"run folder  {folder}",
-        "next        " + (f"oncurve trace {folder} --step {steps[-1]}" if steps else train),
-        "            " + f"oncurve eval {folder} --data scenes:heldout",
-        "            " + f'oncurve predict IMAGE "the cat" --model {folder} --out boxed.png',
-    ):
-        console.print(text, highlight=False, markup=False, soft_wrap=True)
+    if steps:
+        next_ones = [
+            f"oncurve readout {folder}",
+            f"oncurve trace {folder} --step {steps[-1]}",
+            f"oncurve eval {folder}",
+        ]
+    else:
+        train = f"oncurve train recipes/cat_and_dog.toml --model.path={folder}"
+        next_ones = [train, f"oncurve eval {folder} --data scenes:heldout"]
+    if "eval/mean_iou/mean" in after:
+        next_ones.append(f'oncurve predict IMAGE "the cat" --model {folder} --out boxed.png')
+    for label, text in zip(["run folder", "next", *[""] * len(next_ones)], [str(folder), *next_ones], strict=False):
+        console.print(f"{label:<12}{text}", highlight=False, markup=False, soft_wrap=True)

@@ -7,6 +7,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, field_validator, mo
 
 from oncurve.config.base import Momentum, NotNegative, NotNegativeFloat, Positive, PositiveFloat, Section, Share
 from oncurve.config.groups import CurriculumConfig, GroupsConfig
+from oncurve.config.health import HealthConfig
 from oncurve.config.rewards import ComposeRules, GroundingRules, RewardConfig
 
 
@@ -283,11 +284,13 @@ class EvaluateConfig(Section):
     num_tasks: Positive = 500
     num_probes: NotNegative = 8
     batch_size: Positive = 64
+    general: bool = False  # ask the built-in general questions too, to see what is forgotten
 
 
 EvalMetric = Literal[
     "eval/mean_iou/mean",
     "eval/accuracy/mean",
+    "eval/value/mean",
     "eval/heldout/acc@0.75",
     "eval/heldout/acc@0.95",
     "eval/heldout/valid_format",
@@ -303,7 +306,7 @@ class CheckpointConfig(Section):
     @classmethod
     def _in_full(cls, name: object) -> object:
         """`eval/mean_iou` for `eval/mean_iou/mean`, `eval/accuracy` for `eval/accuracy/mean`."""
-        return f"{name}/mean" if name in ("eval/mean_iou", "eval/accuracy") else name
+        return f"{name}/mean" if name in ("eval/mean_iou", "eval/accuracy", "eval/value") else name
 
 
 class TrainConfig(Section):
@@ -327,6 +330,7 @@ class TrainConfig(Section):
     optimizer: OptimizerConfig = OptimizerConfig()
     evaluate: EvaluateConfig = EvaluateConfig()
     checkpoint: CheckpointConfig = CheckpointConfig()
+    health: HealthConfig = HealthConfig()
 
     @model_validator(mode="after")
     def _updates_are_whole(self) -> Self:

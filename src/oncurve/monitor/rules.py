@@ -493,7 +493,7 @@ def entropy(history: History, limits: HealthConfig) -> Iterator[Finding]:
         return
     low, high = limits.entropy_low * start, limits.entropy_high * start
     now = float(last.values.mean())
-    if now < low and (flat := _flat_since_fall(history, series, start, low, limits)):
+    if now < low and (flat := _flat_since_fall(history, series, low, limits)):
         yield Finding(
             "entropy_collapse",
             (("warning", above(-last.values, -low)), ("critical", above(-last.values, -low / 2))),
@@ -510,19 +510,19 @@ def entropy(history: History, limits: HealthConfig) -> Iterator[Finding]:
         )
 
 
-def _flat_since_fall(history: History, series: Series, start: float, low: float, limits: HealthConfig):
-    """The step where the entropy began to fall under half its start, and the reward's change since, if that is flat.
+def _flat_since_fall(history: History, series: Series, low: float, limits: HealthConfig):
+    """The step where the entropy fell under twice its limit, and the reward's change since, if that is flat.
 
     The bound of the change is one standard error wide: reward is noisy and such a window short. Where no reward was
     measured it counts as flat.
     """
     smooth, reward = _smooth(series.values, 9), history[REWARD]
-    high, above_low = np.flatnonzero(smooth > start / 2), np.flatnonzero(smooth >= low)
+    high, above_low = np.flatnonzero(smooth > 2 * low), np.flatnonzero(smooth >= low)
     fall = float(series.steps[high[-1] if len(high) else 0])
     gone = float(series.steps[min(above_low[-1] + 1, len(series) - 1) if len(above_low) else 0])
     if not len(reward):
         return int(fall), 0.0
-    before = reward[(reward.steps <= fall) & (reward.steps > fall - 2 * limits.window_steps)]
+    before = reward[(reward.steps <= fall) & (reward.steps > fall - limits.window_steps)]
     after = reward[reward.steps > gone]
     if len(before) < 4 or len(after) < 4:
         return None

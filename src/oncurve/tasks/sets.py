@@ -1,6 +1,6 @@
 """Data sets: the built-in scenes, and JSONL and COCO files from disk."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,14 +9,14 @@ from string import Formatter
 from pydantic import TypeAdapter, ValidationError
 
 from oncurve.config.schema import DataConfig, FiguresData, JsonlData, ScenesData, TasksData, TrainConfig
-from oncurve.errors import DataError
+from oncurve.errors import BrokenTruth, DataError
 from oncurve.tasks.figures import PROMPTS, draw_figure, make_figure
 from oncurve.tasks.images import ImageError, open_image
 from oncurve.tasks.questions import Question, parse_question, read_lines, read_text, task_of
 from oncurve.tasks.rows import DataRow, Rejection, place_box, read_coco, read_jsonl
 from oncurve.tasks.scenes import draw_scene, make_scene
 from oncurve.truths import Box, BoxTruth
-from oncurve.types import Kind, Message, Task, TaskImage
+from oncurve.types import Kind, Message, Task, TaskImage, TaskSet
 
 FORMS = """allowed are
   scenes:train   scenes:heldout                            built-in scenes
@@ -24,7 +24,9 @@ FORMS = """allowed are
   FILE.jsonl?space=pixel_original&order=xywh               spaces: unit, thousand, percent, pixel_original;
                                                            orders: xyxy, xywh, cxcywh, yxyx
   FILE.jsonl                                               tasks of any kind: kind, prompt, truth (docs/rewards.md)
+  general                                                  built-in short questions outside most tasks
   FILE.json?images=FOLDER                                  COCO's instances"""
+GENERAL = Path(__file__).parent / "general.jsonl"
 NUM_SHOWN = 3  # places of one reason, and rows in an error
 
 
@@ -47,7 +49,7 @@ class SceneTasks:
         scene = make_scene(self.config.split, index, self.config.max_things)
         task_id = f"{self.name}/{index}"
         image = TaskImage.of(draw_scene(scene), task_id)
-        return _task(task_id, image, self.config.prompt, scene.phrase, scene.box)
+        return _task(task_id, image, self.config.prompt, scene.phrase, scene.box, scene.things[0].name)
 
     def kind(self, index: int) -> Kind:
         return "grounding"
@@ -93,7 +95,7 @@ class DiskTasks:
 
     def __getitem__(self, index: int) -> Task:
         row, box = self.rows[index]
-        return _task(row.id, open_image(row.image), self.prompt, row.phrase, box)
+        return _task(row.id, open_image(row.image), self.prompt, row.phrase, box, row.phrase)
 
     def kind(self, index: int) -> Kind:
         return "grounding"
@@ -151,6 +153,18 @@ def load_tasks(config: DataConfig) -> SceneTasks | FigureTasks | DiskTasks | Que
     return DiskTasks(Path(config.path).name, config.prompt, tuple(usable), tuple(rejections))
 
 
+def check_truths(tasks: TaskSet, check: Callable[[Iterable[Task]], None]) -> None:
+    """Let a grader look at the truth of every task that came from rows. Raises `DataError` with the place of a broken one.
+
+    The truths of other sets are boxes, which are whole once they are made.
+    """
+    for place, question in tasks.questions if isinstance(tasks, QuestionTasks) else ():
+        try:
+            check([task_of(question, place)])
+        except BrokenTruth as error:
+            raise DataError(f"{place}: {error}") from None
+
+
 def _load_questions(path: Path) -> QuestionTasks:
     """Every row must be right: a truth or an option that is wrong would teach the wrong thing. Raises `DataError`."""
     questions, seen = [], {}
@@ -182,6 +196,8 @@ def parse_data(text: str) -> DataConfig:
     source, _, query = text.partition("?")
     if source in ("scenes:train", "scenes:heldout", "figures:train", "figures:heldout"):
         named = dict(zip(("type", "split"), source.split(":"), strict=True))
+    elif source == "general":
+        named = {"type": "tasks", "path": str(GENERAL)}
     elif source.endswith((".jsonl", ".json")):
         lines = "jsonl" if query else "tasks"
         named = {"type": lines if source.endswith(".jsonl") else "coco", "path": source}
@@ -232,9 +248,9 @@ def describe_rejections(rejections: Sequence[Rejection], num_tasks: int) -> str:
     return f"{len(rejections)} of {total} rows left out: {', '.join(parts)}" if parts else ""
 
 
-def _task(task_id: str, image: TaskImage, prompt: str, phrase: str, box: Box) -> Task:
+def _task(task_id: str, image: TaskImage, prompt: str, phrase: str, box: Box, category: str) -> Task:
     message = Message("user", prompt_text(prompt, phrase), (image,))
-    return Task(task_id, "grounding", (message,), BoxTruth(box))
+    return Task(task_id, "grounding", (message,), BoxTruth(box), category=category)
 
 
 def _size_px(path: Path) -> tuple[int, int] | ImageError:
