@@ -47,7 +47,9 @@ _SAME = [  # spellings of one thing
     (re.compile(r"\\dots(?![A-Za-z])|\\cdots(?![A-Za-z])|\.\.\."), r"\\ldots "),
 ]
 _BOMBS = [
-    re.compile(r"(?:\^|(?<=[\w)}])\s*\*\*)(?:[\s{(]|\\left)*[0-9]+(?:[\s)}]|\\right)*(?:\^|\*\*|!)"),  # a tower of powers
+    re.compile(
+        r"(?:\^|(?<=[\w)}])\s*\*\*)(?:[\s{(]|\\left)*[0-9]+(?:[\s)}]|\\right)*(?:\^|\*\*|!)"
+    ),  # a tower of powers
     re.compile(r"\^[\s{(]*-?[0-9]{5}"),
     re.compile(r"[0-9]{4}\s*!|!(?:[\s)}]|\\right)*!|\^\s*\{?[0-9]*\}?\s*\)\s*!"),
     re.compile(r"\\d?binom\s*\{\s*[0-9]{5}"),
@@ -317,7 +319,9 @@ def _without_unit(text: str) -> tuple[str, str]:
         return based[1], f"base {based[2]}"
     if not (unit := _UNIT.search(text)) or not (value := text[: unit.start()].rstrip()):
         return text, ""
-    is_unit = unit[1][0] in "\\^%" or (number(value) and (_known(unit[1]) or len(unit[1].partition("^")[0].rstrip()) > 2))  # else variables
+    is_unit = unit[1][0] in "\\^%" or (
+        number(value) and (_known(unit[1]) or len(unit[1].partition("^")[0].rstrip()) > 2)
+    )  # else variables
     return (value, unit_name(unit[1])) if is_unit else (text, "")
 
 

@@ -82,8 +82,7 @@ def perturb(engine, run: Run, seed: int) -> None:
             if i >= MAX_SHUFFLED:
                 continue
             joins.append(
-                f"JOIN (SELECT {value} AS v, {_rank(f'{seed}/{i}')} AS n FROM {source}) AS p{i} "
-                f"ON p{i}.n = k.oncurve_n"
+                f"JOIN (SELECT {value} AS v, {_rank(f'{seed}/{i}')} AS n FROM {source}) AS p{i} ON p{i}.n = k.oncurve_n"
             )
             values[name] = f"p{i}.v"
         listed = ", ".join(f"{value} AS {quoted(name)}" for name, value in values.items())
