@@ -31,8 +31,10 @@ from oncurve.record import checkpoint
 from oncurve.record.files import locked
 from oncurve.record.reader import RunReader
 from oncurve.record.schema import AnswerRecord
+from oncurve.record.trackers import TrackedRun, open_trackers
 from oncurve.record.writer import RunWriter
 from oncurve.rewards.audit.run import refuse_broken
+from oncurve.rewards.canary import Canaries
 from oncurve.rewards.grader import LocalGrader
 from oncurve.rollout.local import LocalSampler
 from oncurve.sft import written_answer
@@ -103,6 +105,7 @@ def _train(
     replace: bool,
     audit: bool,
 ) -> Path:
+    trackers = open_trackers(config.trackers)
     tasks, heldout = load_tasks(config.data), load_tasks(config.heldout)
     grader = LocalGrader(config.reward)
     if audit:
@@ -132,6 +135,26 @@ def _train(
     if config.heldout == config.data:
         reporter.noticed("held-out and training tasks are the same: the evaluation shows memory, not ability")
     clock = Clock()
+    reader = RunReader(folder)
+    first_verdicts = next((event["first"] for event in reader.events() if event["kind"] == "canaries"), None)
+    canaries = Canaries(grader, config.reward, tasks, first_verdicts)
+    if first_verdicts is None:
+        writer.event(step, "canaries", first=canaries.first)
+    kept_step = (step or -1) if resume else None
+    trackers.start(TrackedRun(config.name, folder, reader.info["started"], reader.config, kept_step))
+
+    def record_metrics(step: int, values: dict[str, float]) -> None:
+        writer.metrics(step, values)
+        trackers.metrics(step, values)
+        note_faults()
+
+    def note_faults() -> None:
+        for tracker, why in trackers.faults():
+            writer.event(step, "tracker_failed", tracker=tracker, why=why)
+            reporter.noticed(f"{tracker} failed, and training goes on without it; the run's folder has it all: {why}")
+
+    held.callback(note_faults)
+    held.callback(trackers.finish)
 
     def evaluate_now() -> None:
         with clock("evaluate"):
@@ -143,7 +166,7 @@ def _train(
                 max_new_tokens=config.sampling.max_new_tokens,
                 rules=config.reward,
             )
-        writer.metrics(step, found.metrics | {"time/evaluate_s": clock.seconds["evaluate"]})
+        record_metrics(step, found.metrics | {"time/evaluate_s": clock.seconds["evaluate"]})
         writer.images(image for task in found.tasks[: config.evaluate.num_probes] for image in task.images)
         writer.probes(step, found.probes(config.evaluate.num_probes))
         reporter.evaluated(step, found)
@@ -158,9 +181,11 @@ def _train(
     if interrupt.asked:
         interrupt.leave(step)
     while step < config.num_steps:
-        first, assembled, seconds, latencies_ms = step + 1, [], [], []
+        first, assembled, seconds, latencies_ms, flipped = step + 1, [], [], [], []
         for number in range(first, first + config.accumulate_steps):
             clock.reset()
+            with clock("grade"):
+                flipped.append(canaries.flipped())
             with clock("plan"):
                 requests = _that_fit(number, planner.plan(number), policy, config, writer, reporter)
             with clock("sample"):
@@ -185,22 +210,25 @@ def _train(
         with clock("sync"):
             sync(policy, config.objective.optimizer_steps)
         update_seconds = dict(clock.seconds)
-        for batch, terms, losses, own_seconds, latency_ms in zip(
-            batches, result.terms, result.losses, seconds, latencies_ms, strict=True
+        for batch, terms, losses, own_seconds, latency_ms, flips in zip(
+            batches, result.terms, result.losses, seconds, latencies_ms, flipped, strict=True
         ):
             step = batch.step
             last = step == batches[-1].step
             metrics = step_metrics(batch) | updater.metrics(batch, terms) | _loss_metrics(losses)
             metrics |= {"verifier/latency_ms/p95": latency_ms} | (result.metrics if last else {})
+            metrics |= {"verifier/canary/flips": len(flips)} if canaries.first else {}
             with clock("record"):
                 writer.step(step, answer_records(batch, terms, policy, config.objective))
             spent = own_seconds | (update_seconds if last else {}) | {"record": clock.seconds.pop("record")}
             metrics |= _speed_metrics(metrics, spent)
-            writer.metrics(step, metrics)
+            record_metrics(step, metrics)
             if metrics.get("policy/skipped_updates/count"):
                 file = f"steps/step-{step:06d}.parquet"
                 writer.event(step, "skipped_update", file=file)
                 reporter.noticed(f"step {step}: loss or gradient is not finite; the weights stay. The batch: {file}")
+            for flip in flips:
+                writer.event(step, "canary_flip", **flip)
             reporter.stepped(step, metrics)
         clock.reset()
         if _due(config.evaluate.every_steps, step, config):

@@ -7,6 +7,7 @@ from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from oncurve.config.base import Momentum, NotNegative, NotNegativeFloat, Positive, PositiveFloat, Section, Share
 from oncurve.config.rewards import GroundingRules, RewardConfig
+from oncurve.config.trackers import Trackers
 
 
 def _is_name(name: str) -> str:
@@ -303,6 +304,7 @@ class TrainConfig(Section):
     optimizer: OptimizerConfig = OptimizerConfig()
     evaluate: EvaluateConfig = EvaluateConfig()
     checkpoint: CheckpointConfig = CheckpointConfig()
+    trackers: Trackers = ()
 
     @model_validator(mode="after")
     def _updates_are_whole(self) -> Self:

@@ -35,6 +35,7 @@ def _rewards(groups: Sequence[Group], answers: Sequence[Answer]) -> dict[str, fl
     deviations = [np.std(rewards, ddof=1) for rewards in map(_graded_rewards, groups) if len(rewards) > 1]
     if deviations:
         metrics["reward/total/std_in_group"] = float(np.mean(deviations))
+        metrics["reward/total/variance_in_group"] = float(np.mean(np.square(deviations)))
     return metrics
 
 
@@ -73,12 +74,12 @@ def _lengths(answers: Sequence[Answer]) -> dict[str, float]:
     def lengths(correct: bool | None) -> list[int]:
         return [len(rollout.tokens) for rollout, score in answers if correct is None or score.correct is correct]
 
-    p50, p90 = np.quantile(lengths(None), [0.5, 0.9])
-    metrics = {"answers/length_tokens/mean": float(np.mean(lengths(None)))}
-    metrics |= {"answers/length_tokens/p50": float(p50), "answers/length_tokens/p90": float(p90)}
-    for name, correct in (("correct", True), ("wrong", False)):
+    metrics = {}
+    for name, correct in (("", None), ("_correct", True), ("_wrong", False)):
         if found := lengths(correct):
-            metrics[f"answers/length_tokens_{name}/mean"] = float(np.mean(found))
+            p50, p90 = np.quantile(found, [0.5, 0.9])
+            for summary, value in (("mean", np.mean(found)), ("p50", p50), ("p90", p90)):
+                metrics[f"answers/length_tokens{name}/{summary}"] = float(value)
     return metrics
 
 
