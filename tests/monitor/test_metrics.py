@@ -52,6 +52,7 @@ def test_two_groups_by_hand(group, failed):
             "reward/part/format/mean": 4 / 5,
             "reward/part/iou/mean": 2.4 / 5,
             "reward/total/std_in_group": deviation / 2,
+            "reward/total/variance_in_group": deviation**2 / 2,
             "groups/no_signal/share": 1 / 2,
             "groups/no_signal/all_right/share": 1 / 2,
             "groups/size/mean": 3,
@@ -60,7 +61,11 @@ def test_two_groups_by_hand(group, failed):
             "answers/length_tokens/p50": 2,
             "answers/length_tokens/p90": 5,
             "answers/length_tokens_correct/mean": 2,
+            "answers/length_tokens_correct/p50": 1,
+            "answers/length_tokens_correct/p90": 3.4,
             "answers/length_tokens_wrong/mean": 4,
+            "answers/length_tokens_wrong/p50": 4,
+            "answers/length_tokens_wrong/p90": 5.6,
             "answers/truncated/share": 1 / 6,
             "answers/invalid/share": 1 / 6,
             "answers/invalid/syntax/share": 1 / 6,
@@ -84,8 +89,9 @@ def test_what_was_not_measured_is_absent(group, failed):
     assert metrics["verifier/error/share"] == 1
     assert metrics["groups/no_signal/too_few_scored/share"] == 1
     assert not [name for name in metrics if name.startswith("reward/")]
-    assert "answers/length_tokens_correct/mean" not in metrics
-    assert "answers/length_tokens_wrong/mean" not in metrics
+    assert not [
+        name for name in metrics if name.startswith(("answers/length_tokens_correct", "answers/length_tokens_wrong"))
+    ]
     assert all(math.isfinite(value) for value in metrics.values())
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from oncurve.config import loader
 from oncurve.config.schema import TrainConfig
-from oncurve.config.trackers import MlflowTracker, TensorBoardTracker, TrackioTracker, WandbTracker
+from oncurve.config.trackers import MlflowTracker, TensorBoardTracker, WandbTracker
 from oncurve.errors import ConfigError
 from oncurve.record import trackers
 from oncurve.record.trackers import ADAPTERS, TrackedRun, Trackers, flat, open_trackers
@@ -152,11 +152,16 @@ def written(config, folder: Path, rows=ROWS, step: int | None = None) -> None:
     assert found.faults() == []
 
 
-def scalars(folder: Path) -> dict[str, list[tuple[int, float]]]:
+def events_of(folder: Path):
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     events = EventAccumulator(str(folder))
     events.Reload()
+    return events
+
+
+def scalars(folder: Path) -> dict[str, list[tuple[int, float]]]:
+    events = events_of(folder)
     return {name: [(event.step, event.value) for event in events.Scalars(name)] for name in events.Tags()["scalars"]}
 
 
@@ -169,6 +174,15 @@ def test_tensorboard(tmp_path, folder):
         "policy/loss": [(1, 1.5), (2, -0.5)],
         "prompts/num": [(2, 4.0)],
     }
+
+
+def test_tensorboard_has_the_configuration_as_text(tmp_path):
+    pytest.importorskip("tensorboard")
+    written(TensorBoardTracker(), tmp_path)
+    events = events_of(tmp_path / "tensorboard")
+    assert events.PluginTagToContent("text").keys() == {"config"}
+    ((text,),) = [event.tensor_proto.string_val for event in events.Tensors("config")]
+    assert json.loads(text.decode().removeprefix("```json\n").removesuffix("\n```")) == CONFIG
 
 
 def test_tensorboard_shows_a_replayed_step_once(tmp_path):

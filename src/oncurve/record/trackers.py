@@ -55,20 +55,32 @@ class TensorBoard:
         self._config = config
 
     def start(self, run: TrackedRun) -> None:
-        from torch.utils.tensorboard import SummaryWriter
+        from tensorboard.compat.proto.event_pb2 import Event, SessionLog
+        from tensorboard.compat.proto.summary_pb2 import Summary
+        from tensorboard.compat.proto.tensor_pb2 import TensorProto
+        from tensorboard.plugins.text.metadata import create_summary_metadata
+        from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
         folder = Path(self._config.folder) / run.name if self._config.folder else run.folder / "tensorboard"
-        self._writer = SummaryWriter(str(folder), purge_step=None if run.step is None else run.step + 1)
-        self._writer.add_text("config", f"```json\n{to_json(run.config, indent=2)}\n```", 0)
-        self._writer.flush()
+        self._writer, self._event, self._summary = EventFileWriter(str(folder)), Event, Summary
+        if run.step is not None:
+            self._add(run.step + 1, session_log=SessionLog(status=SessionLog.START))
+        text = f"```json\n{to_json(run.config, indent=2)}\n```".encode()
+        tensor = TensorProto(dtype="DT_STRING", string_val=[text])
+        described = create_summary_metadata(display_name="", description="")
+        value = Summary.Value(tag="config", metadata=described, tensor=tensor)
+        self._add(0, summary=Summary(value=[value]))
 
     def metrics(self, step: int, values: Mapping[str, float]) -> None:
-        for name, value in values.items():
-            self._writer.add_scalar(name, value, step)
-        self._writer.flush()
+        row = [self._summary.Value(tag=name, simple_value=value) for name, value in values.items()]
+        self._add(step, summary=self._summary(value=row))
 
     def finish(self) -> None:
         self._writer.close()
+
+    def _add(self, step: int, **what: Any) -> None:
+        self._writer.add_event(self._event(wall_time=time.time(), step=step, **what))
+        self._writer.flush()
 
 
 class Trackio:
