@@ -1,7 +1,7 @@
 # Both targets do all the set-up: a virtual environment in .venv with pinned versions, and Oncurve in it.
 PYTHON ?= python3
 
-.PHONY: train test torture soak lint
+.PHONY: train test torture soak health-study lint
 train: .venv/ready
 	.venv/bin/oncurve train recipes/cat_and_dog.toml $(ARGS)
 
@@ -13,6 +13,9 @@ torture: .venv/ready
 
 soak: .venv/ready
 	.venv/bin/python tools/soak.py --answers $(or $(ANSWERS),20000) $(ARGS)
+
+health-study: .venv/ready
+	.venv/bin/python tools/health_study.py --runs $(or $(RUNS),40) --real runs/health $(ARGS)
 
 lint: .venv/ready
 	.venv/bin/ruff check . && .venv/bin/ruff format --check .

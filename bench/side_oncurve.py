@@ -13,7 +13,7 @@ from torch.nn import functional
 from transformers import set_seed
 
 from oncurve.config.schema import GrpoObjective, KlConfig, SamplingConfig, TrainConfig
-from oncurve.groups.assemble import assemble
+from oncurve.groups.assemble import Member, assemble
 from oncurve.policy.families import Family
 from oncurve.policy.policy import Policy
 from oncurve.rollout.local import LocalSampler
@@ -87,8 +87,9 @@ class Side:
             rollouts = self.sampler.sample([Request(task, self.answers, 1.0)], step=number, seed=0)
         with clock("grade"):
             scores = grader.grade([(task, rollout) for rollout in rollouts[0]])
-            groups = assemble([task], rollouts, [scores], grader.rules, self.answers)
-            (self.batch,) = make_batches([(number, groups)], self.updater, self.config)
+            pairs = zip(rollouts[0], scores, strict=True)
+            groups = assemble(Member(task, rollout, score, grader.rules) for rollout, score in pairs)
+            (self.batch,) = make_batches([(number, groups, ())], self.updater, self.config)
         with clock("update"):
             self.updater.update([self.batch])
         return {"seconds": sum(clock.seconds.values()), "stages": clock.seconds}

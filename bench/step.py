@@ -27,7 +27,7 @@ from side_oncurve import Grader
 
 from oncurve.config.loader import load
 from oncurve.config.schema import SamplingConfig, TrainConfig
-from oncurve.groups.assemble import assemble
+from oncurve.groups.assemble import Member, assemble
 from oncurve.groups.planner import Planner
 from oncurve.policy.families import Family
 from oncurve.policy.load import load_policy
@@ -39,7 +39,7 @@ from oncurve.tasks.scenes import draw_scene, make_scene
 from oncurve.tasks.sets import load_tasks
 from oncurve.train import Clock, answer_records, make_batches
 from oncurve.truths import BoxTruth
-from oncurve.types import Message, Task, TaskImage
+from oncurve.types import Kind, Message, Task, TaskImage
 from oncurve.update import Updater
 
 RECIPE = Path(__file__).parents[1] / "recipes" / "cat_and_dog.toml"
@@ -72,6 +72,9 @@ class LongTasks:
         image = TaskImage.of(draw_scene(scene, LONG_SCENE_PX), f"long/{index}")
         return Task(f"long/{index}", "grounding", (Message("user", "0.50", (image,)),), BoxTruth(scene.box))
 
+    def kind(self, index: int) -> Kind:
+        return "grounding"
+
 
 class Bench:
     """Policy, tasks and the machinery of either side."""
@@ -84,7 +87,7 @@ class Bench:
             sampling = SamplingConfig(prompts_per_step=1, answers_per_prompt=56, group_size=8, max_new_tokens=20)
             self.config = _unmoved(TrainConfig(sampling=sampling))
             self.tasks, self.policy = LongTasks(), _random_qwen()
-        self.planner = Planner(self.tasks, self.config.sampling, self.config.seed)
+        self.planner = Planner(self.tasks, self.config)
         # An untrained model's answers are all malformed; without a reward that differs there would be nothing to update.
         self.grader = LocalGrader(self.config.reward) if shape == "recipe" else Grader()
         new = self.config.sampling.max_new_tokens
@@ -107,13 +110,13 @@ class Bench:
             rollouts_PG = sampler.sample(requests, step=number, seed=self.config.seed)
         with clock("grade"):
             pairs = [(q.task, r) for q, rollouts in zip(requests, rollouts_PG, strict=True) for r in rollouts]
-            scores = iter(self.grader.grade(pairs))
-            scores_PG = [[next(scores) for _ in rollouts] for rollouts in rollouts_PG]
+            scores = self.grader.grade(pairs)
         with clock("assemble"):
-            size = self.config.sampling.answers_per_group
-            groups = assemble([q.task for q in requests], rollouts_PG, scores_PG, self.grader.rules, size)
+            graded = zip(pairs, scores, strict=True)
+            members = [Member(task, rollout, score, self.grader.rules) for (task, rollout), score in graded]
+            groups = assemble(members, self.config.sampling.group_size)
             self.writers[side].images(image for group in groups for image in group.task.images)
-            (batch,) = make_batches([(number, groups)], self.updater, self.config)
+            (batch,) = make_batches([(number, groups, ())], self.updater, self.config)
         with clock("update"):
             result = self.updater.update([batch])
         with clock("record"):

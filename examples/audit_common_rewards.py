@@ -40,13 +40,13 @@ TASKS = {
 }
 
 
-def findings_of(name: str, *, quick: bool = False) -> list:
+def findings_of(name: str, *, quick: bool = False, limit: int | None = None) -> list:
     kind, truths = TASKS[name]
     rules = PythonRules(type="python", function=f"{REWARDS}:{name}", timeout_s=4.0)
     options = {"setup": [DATABASE]} if kind == "sql" else {}
     asked = (Message("user", "?"),)
     tasks = [Task(f"{kind}/{i}", kind, asked, parse_truth(kind, truth), options) for i, truth in enumerate(truths)]
-    return audit(LocalGrader(rules), rules, tasks, quick=quick)
+    return audit(LocalGrader(rules), rules, tasks, quick=quick, limit=limit)
 
 
 if __name__ == "__main__":

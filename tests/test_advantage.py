@@ -96,6 +96,26 @@ def test_deviation_of_the_two_kinds():
     assert deviation([0.1] * 3) == deviation([0.7]) == 0
 
 
+def test_rewards_within_the_tolerance_are_equal():
+    assert advantages([0.5, 0.5 + 1e-12], std="none").any()
+    np.testing.assert_array_equal(advantages([0.5, 0.5 + 1e-12], tolerance=1e-9), [0, 0])
+    np.testing.assert_array_equal(advantages([0.5, math.nan, 0.6], [True, False, True], tolerance=0.125), [0, 0, 0])
+    assert update_advantages([[0.5, 0.6], [0.1, 0.4]], [[True] * 2] * 2, std="none", tolerance=0.125) == [
+        (0.0, 0.0),
+        pytest.approx((-0.15, 0.15)),
+    ]
+
+
+def test_groups_of_unlike_sizes_by_hand():
+    """Each by its own mean and deviation: of 1, 0: sqrt(1/2); of 1, 0, 0, 1: sqrt(1/3); of 0.2, 0.4, 0.6: 0.2."""
+    found = update_advantages(
+        [[1.0, 0.0], [1.0, 0.0, 0.0, 1.0], [0.2, 0.4, 0.6]], [[True] * 2, [True] * 4, [True] * 3], eps=1e-12
+    )
+    assert found[0] == pytest.approx((0.5**0.5, -(0.5**0.5)))
+    assert found[1] == pytest.approx([sign * 0.75**0.5 for sign in (1, -1, -1, 1)])
+    assert found[2] == pytest.approx((-1.0, 0.0, 1.0))
+
+
 def test_over_the_batch_by_hand():
     """REINFORCE++: mean 0.5 and sample deviation over the three scored answers of both groups; the failed one stays out."""
     found = update_advantages(

@@ -6,6 +6,8 @@ import sys
 
 import pytest
 
+from oncurve.config.rewards import KIND_RULES
+
 
 def test_a_step_with_and_without_a_shared_prefix():
     command = [sys.executable, "bench/step.py", "--steps", "1", "--json"]
@@ -29,3 +31,38 @@ def test_our_side_of_the_peers(beta):
     assert update["tokens_plain"] - update["tokens"] == 2 * (update["tokens"] - 12)  # three prompts for one
     assert arithmetic["linear"] > 0
     assert min(sample["seconds"], plain["seconds"], generate["seconds"]) > 0
+
+
+def test_the_study_of_groups_goes_on_where_it_was_stopped(tmp_path):
+    """Skipping groups without signal changes no number, and a run that is finished is not made again."""
+    command = [sys.executable, "bench/groups.py", "--json", "--seeds", "1", "--steps", "2", "--runs-folder", tmp_path]
+    command += ["--out", tmp_path / "groups.json", "--figure", tmp_path / "groups.png"]
+    run = {"check": True, "capture_output": True, "text": True}
+    one = json.loads(subprocess.run([*command, "--arms", "fixed"], **run).stdout)
+    assert one["arms"]["fixed"]["budget_answers"] == 2 * 16 * 8
+    done = subprocess.run([*command, "--arms", "fixed,skip"], **run)
+    assert [line.split()[1] for line in done.stderr.splitlines()] == ["skip,"]
+    found = json.loads(done.stdout)
+    assert found == json.loads((tmp_path / "groups.json").read_text())
+    assert found["arms"]["fixed"] == one["arms"]["fixed"]
+    assert found["arms"]["skip"]["mean_iou over fixed"]["mean"] == pytest.approx(0, abs=1e-3)
+    assert found["arms"]["skip"]["trained_groups"] < 1
+    assert (tmp_path / "groups.png").stat().st_size > 1000
+
+
+def test_intervals_and_budgets_by_hand():
+    sys.path.insert(0, "bench")
+    from arms import at_budget, interval
+
+    assert interval([1.0, 2.0, 3.0]) == {"mean": 2.0, "plus_minus": pytest.approx(4.3027 / 3**0.5, rel=1e-4)}
+    assert interval([1.0]) == {"mean": 1.0}
+    curve = [{"answers": 0, "v": 0.5}, {"answers": 100, "v": 0.7}, {"answers": 300, "v": 0.9}]
+    assert at_budget(curve, 200, "v") == pytest.approx(0.8)
+
+
+def test_verdicts_a_second_of_every_kind():
+    command = [sys.executable, "bench/rewards.py", "--rounds", "1", "--scale", "0", "--json"]
+    found = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)["verdicts_per_s"]
+    assert {name.partition(",")[0] for name in found} == set(KIND_RULES)
+    assert all(one["verdicts_per_s"] > 0 for one in found.values())
+    assert found["code"]["test_executions_per_s"] == pytest.approx(5 * found["code"]["verdicts_per_s"])

@@ -15,9 +15,9 @@ BASE = {
     "config": {"errors"},
     "geometry": {"truths", "parsing", "errors"},
 }
-COMPOSERS = {"train", "sft", "evaluate", "cluster"}  # any stage, but not the command line
+COMPOSERS = {"train", "sft", "evaluate", "check", "cluster"}  # any stage, but not the command line
 EDGES = {
-    "monitor": {"record"},
+    "monitor": {"record", "groups"},
     "view": {"record"},
     "rewards": {"sandbox"},
     "update": {"answers", "objective", "optimizer"},

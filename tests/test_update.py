@@ -7,8 +7,9 @@ from dataclasses import replace
 import pytest
 import torch
 
+from oncurve.config.groups import GroupsConfig, Supervise
 from oncurve.config.schema import GrpoObjective, KlConfig, OptimizerConfig, SamplingConfig, TrainConfig
-from oncurve.groups.assemble import make_group
+from oncurve.groups.assemble import Member, make_group
 from oncurve.rollout.local import LocalSampler
 from oncurve.types import Batch, Request, Score, Segment
 from oncurve.update import Updater
@@ -40,7 +41,9 @@ def make_batch(policy, tasks, step: int = 1) -> Batch:
         sampler.sample([Request(tasks[i], n, t)], step=step, seed=0) for i, n, t in ((0, 6, 1.0), (1, 2, 0.7))
     )
     answers = ((tasks[0], first[:3]), (tasks[0], first[3:]), (tasks[1], second))
-    groups = [make_group(task, rs, [scored(0.5 + i / 8) for i in range(len(rs))], RULES) for task, rs in answers]
+    groups = [
+        make_group([Member(task, r, scored(0.5 + i / 8), RULES) for i, r in enumerate(rs)]) for task, rs in answers
+    ]
     return Batch(step, tuple(groups), ADVANTAGES)
 
 
@@ -227,6 +230,80 @@ def test_equal_rewards_without_kl_give_no_gradient(policy, sampled):
     assert result.metrics["policy/grad_norm/before_clip"] == 0
     assert result.losses == [[0.0]]
     assert all(not gradient.any() for gradient in gradients(policy).values())
+
+
+QUIET = (ADVANTAGES[0], (0.0, 0.0, 0.0), ADVANTAGES[2])  # the second group has no signal
+
+
+def updated(policy, batch, **options):
+    """The update's result and gradient, and the forward's answers, as a policy of the same weights makes them."""
+    fresh = copy.deepcopy(policy)
+    ran, logps = [], fresh.logps
+    fresh.logps = lambda rows, **given: ran.extend(a for row in rows for a in row.answers) or logps(rows, **given)
+    result = Updater(fresh, config(**options)).update([batch])
+    return result, gradients(fresh), ran
+
+
+@pytest.mark.parametrize("mini_batches", [1, 2])
+def test_a_skipped_group_gives_the_same_gradient_for_less(mini_batches, policy, sampled):
+    kept = replace(sampled, advantages_PG=QUIET)
+    skipped = replace(kept, roles_P=("train", "skip", "train"))
+    (one, expected, all_of_them), (other, found, some) = (
+        updated(policy, batch, mini_batches=mini_batches) for batch in (kept, skipped)
+    )
+    close(found, expected, bound=1e-12)
+    assert other.losses[0][0] == pytest.approx(one.losses[0][0], abs=1e-12)
+    quiet = {r.tokens for r in sampled.groups[1].rollouts}
+    assert quiet <= set(all_of_them)
+    assert not quiet & set(some)
+    assert all(term.weight == 0 and term.pass_logps == [] for term in other.terms[0][1])
+    assert [term.weight for term in other.terms[0][0]] == [term.weight for term in one.terms[0][0]]
+
+
+def test_a_group_that_is_left_out_is_as_if_it_were_not_there(policy, sampled):
+    without = Batch(1, sampled.groups[::2], ADVANTAGES[::2])
+    left_out = replace(sampled, advantages_PG=QUIET, roles_P=("train", "leave_out", "train"))
+    (one, expected, _), (other, found, _) = (updated(policy, batch, mini_batches=2) for batch in (without, left_out))
+    close(found, expected, bound=1e-12)
+    assert other.losses == one.losses
+    assert [term.weight for term in other.terms[0][2]] == [term.weight for term in one.terms[0][1]]
+    assert all(term.weight == 0 for term in other.terms[0][1])
+
+
+def test_a_step_of_which_nothing_is_left_changes_nothing(policy, sampled):
+    before = copy.deepcopy(policy.model.state_dict())
+    updater = Updater(policy, config(mini_batches=2))
+    batch = replace(sampled, roles_P=("leave_out",) * 3)
+    result = updater.update([batch])
+    assert result.losses == [[0.0]]
+    assert updater.metrics(batch, result.terms[0]) == {}
+    torch.testing.assert_close(policy.model.state_dict(), before, rtol=0, atol=0)
+
+
+def test_a_task_with_more_answers_weighs_the_same_under_group_mean(policy, sampled):
+    """By hand: 1 / (2 groups x answers x length), so that each group's weights sum to a half, whatever its size."""
+    six = replace(sampled.groups[0], rollouts=sampled.groups[0].rollouts + sampled.groups[1].rollouts)
+    six = replace(six, scores=sampled.groups[0].scores + sampled.groups[1].scores)
+    batch = Batch(1, (six, sampled.groups[2]), ((1.0, -0.5, 0.25, -1.5, 0.75, 0.8), ADVANTAGES[2]))
+    result = Updater(policy, config(reduction="group_mean")).update([batch])
+    for group, terms in zip(batch.groups, result.terms[0], strict=True):
+        lengths = [len(r.tokens) for r in group.rollouts]
+        assert [t.weight for t in terms] == pytest.approx([1 / (2 * len(lengths) * n) for n in lengths])
+        assert sum(t.weight * n for t, n in zip(terms, lengths, strict=True)) == pytest.approx(0.5)
+
+
+def test_the_written_answers_of_some_groups_weigh_by_their_share(policy, sampled, plain_logps):
+    """One of three groups is supervised: a third of the mean over its answer's tokens, times the weight."""
+    given = config().model_copy(update={"groups": GroupsConfig(no_signal=Supervise(type="supervise", weight=0.5))})
+    quiet = replace(sampled, advantages_PG=tuple((0.0,) * len(group.rollouts) for group in sampled.groups))
+    tokens = (100, 101, 102, 1)
+    logps = plain_logps(policy, policy.encode(sampled.groups[2].task), tokens)
+    named = list(policy.model.named_parameters())
+    expected = torch.autograd.grad(-0.5 * logps.sum() / 12, [p for _, p in named], allow_unused=True)
+    result = Updater(policy, given).update([quiet], [[(), (), tokens]])
+    assert result.metrics["policy/sft_loss"] == pytest.approx(-logps.sum().item() / (3 * 4), rel=1e-9)
+    pairs = zip(named, expected, strict=True)
+    close(gradients(policy), {n: torch.zeros_like(p) if g is None else g for (n, p), g in pairs})
 
 
 def test_all_verifiers_failed(policy, sampled, failed):

@@ -16,7 +16,7 @@ from oncurve.config.schema import (
     SamplingConfig,
     TrainConfig,
 )
-from oncurve.groups.assemble import make_group
+from oncurve.groups.assemble import Member, make_group
 from oncurve.rollout.local import LocalSampler
 from oncurve.types import Batch, Group, Request, Score
 from oncurve.update import Updater
@@ -64,7 +64,8 @@ def groups(make_policy, tasks) -> tuple[Group, ...]:
         ]
         scores = [Score("scored", value := next(rewards), value >= 0.5, verifier="grounding/1") for _ in off]
         for first in range(0, len(off), 2):
-            made.append(make_group(tasks[i], off[first : first + 2], scores[first : first + 2], "rules"))
+            pairs = zip(off[first : first + 2], scores[first : first + 2], strict=True)
+            made.append(make_group([Member(tasks[i], rollout, score, "rules") for rollout, score in pairs]))
     assert {r.stop for group in made for r in group.rollouts} == {"end", "length"}
     return tuple(made)
 

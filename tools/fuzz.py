@@ -10,6 +10,7 @@ prints the text and leaves it in `crash-*` files of the working directory; the e
 """
 
 import argparse
+import json
 import math
 import subprocess
 import sys
@@ -42,13 +43,49 @@ def box_dialects() -> Targets:
     return found
 
 
-TARGETS: list[Callable[[], Targets]] = [box_dialects]
+def texts() -> Targets:
+    """The kinds whose answer is words or numbers, in every format."""
+    from oncurve.truths import AnswersTruth, ChoiceTruth, CountTruth, MathTruth, NoTruth, TextTruth
+
+    final = {"plain": "3", "tag": "<answer>3</answer>", "boxed": "so \\boxed{3}", "hash": "so\n#### 3"}
+    found: Targets = {"ocr": (verifier("ocr", TextTruth("STOP"), {}), ["STOP", "ST\u200bOP"])}
+    for name in ("plain", "tag", "boxed"):
+        found[f"counting_{name}"] = verifier("counting", CountTruth(3), {"format": name}), [final[name]]
+        letter = final[name].replace("3", "B")
+        found[f"choice_{name}"] = verifier("choice", ChoiceTruth("B"), {"format": name}), [letter]
+    for name in ("boxed", "hash", "tag"):
+        found[f"math_{name}"] = (
+            verifier("math", MathTruth("3"), {"format": name}),
+            [final[name], "\\boxed{\\frac{6}{2}}"],
+        )
+    found["short_answer"] = verifier("short_answer", AnswersTruth(("New York",)), {}), ["new york"]
+    parts = [{"type": "repetition"}, {"type": "tags"}, {"type": "filler"}, {"type": "language"}]
+    parts.append({"type": "process", "sections": ["Plan:", "Answer:"]})
+    found["text"] = (
+        verifier("text", NoTruth(), {"parts": parts}),
+        ["<think>a</think><answer>b</answer>", "Plan:\na\nAnswer:\nb"],
+    )
+    return found
+
+
+def reports() -> Targets:
+    """Evidence and replies."""
+    from oncurve.truths import EvidenceTruth, Region, parse_truth
+
+    seen = {"region": [0.3, 0.1, 0.5, 0.3], "type": "face_region", "description": "head down", "confidence": 0.9}
+    report = json.dumps({"observable_evidence": [seen], "mental_state_conclusion": None, "limits": "can't be known"})
+    truth = EvidenceTruth((Region((0.3, 0.1, 0.5, 0.3), "face_region", ("down",)),))
+    return {
+        "evidence": (verifier("evidence", truth, {}), [report]),
+        "reply": (verifier("reply", parse_truth("reply", {"evidence": [seen]}), {}), ["Your head is down."]),
+    }
+
+
+TARGETS: list[Callable[[], Targets]] = [box_dialects, texts, reports]
 
 
 def verifier(kind: str, truth: object, options: dict) -> Callable[[str], None]:
     """A check of one verifier: no exception, status scored or invalid, everything finite, writable as JSON in UTF-8."""
-    import json
-
     from oncurve.config.rewards import KIND_RULES
     from oncurve.rewards.kinds import rules_for, verifier_of
     from oncurve.types import Rollout, Task

@@ -28,6 +28,7 @@ from oncurve.sandbox.child import PAGE_BYTES
 DEADLINE_S = 0.2
 MAX_GROWN_MIB = 16  # what this process may grow by; its allocator keeps some
 PR_SET_CHILD_SUBREAPER = 36
+CHUNK = 500
 LIMITS = Limits(wall_s=10.0, cpu_s=5.0, memory_bytes=128 << 20, output_bytes=1 << 20, scratch_bytes=4 << 20)
 PROGRAM = """
 def answer(request):
@@ -145,11 +146,9 @@ def soak(args: argparse.Namespace) -> dict[str, Any]:
     with ThreadPoolExecutor(args.workers) as threads:
         ends.update(threads.map(run, list(HOSTILE) * 2))  # what this process itself opens and allocates once
         before, memory, begin = traces(), memory_bytes(), time.monotonic()
-        for done, end in enumerate(threads.map(run, chosen), 1):
-            ends[end] += 1
-            if done % 1000 == 0:
-                seconds = time.monotonic() - begin
-                print(f"{done} of {args.answers} answers, {done / seconds:.0f} a second", file=sys.stderr, flush=True)
+        for done in range(0, args.answers, CHUNK):  # what waits in the pool is memory too
+            ends.update(threads.map(run, chosen[done : done + CHUNK]))
+            print(f"{min(done + CHUNK, args.answers)} of {args.answers} answers", file=sys.stderr, flush=True)
         seconds, grown = time.monotonic() - begin, memory_bytes() - memory
         left = {kind: sorted(there - before[kind]) for kind, there in traces().items() if there - before[kind]}
     return {

@@ -26,12 +26,14 @@ def advantages(
     std: Deviation = "sample",
     baseline: Baseline = "mean",
     eps: float = 1e-4,
+    tolerance: float = 0.0,
 ) -> NDArray[np.float64]:
     """`(r - baseline) / (deviation + eps)` of each answer among the scored ones of its group; 0 for the others.
 
     `baseline` is the group's mean (GRPO, arXiv 2402.03300 section 4.1.2) or the mean of the other answers (RLOO, arXiv
     2402.14740 section 2.3), or `none`. `std = "none"` does not divide at all (Dr. GRPO, arXiv 2503.20783 eq. 3). Less a
-    baseline, equal rewards give exactly 0, and so does a group with fewer than two scored answers.
+    baseline, rewards that lie no further apart than `tolerance` give exactly 0, and so does a group with fewer than two
+    scored answers.
     """
     rewards = np.asarray(rewards_G, np.float64)
     assert rewards.ndim == 1, rewards.shape
@@ -39,7 +41,7 @@ def advantages(
     assert scored.shape == rewards.shape, (scored.shape, rewards.shape)
     result, kept = np.zeros(len(rewards)), rewards[scored]
     count = len(kept)
-    if baseline != "none" and (count < 2 or np.all(kept == kept[0])):
+    if baseline != "none" and (count < 2 or np.ptp(kept) <= tolerance):
         return result
     distance = kept if baseline == "none" else kept - kept.mean()
     if baseline == "leave_one_out":
@@ -56,6 +58,7 @@ def update_advantages(
     baseline: Baseline = "mean",
     over: Literal["group", "batch"] = "group",
     eps: float = 1e-4,
+    tolerance: float = 0.0,
 ) -> list[tuple[float, ...]]:
     """The advantages of all groups of an update.
 
@@ -64,9 +67,10 @@ def update_advantages(
     baseline: `mean`).
     """
     pairs = list(zip(rewards_PG, scored_PG, strict=True))
+    options = {"baseline": baseline, "tolerance": tolerance}
     if over == "group":
-        return [tuple(advantages(r, scored, std=std, baseline=baseline, eps=eps).tolist()) for r, scored in pairs]
-    distances_PG = [advantages(r, scored, std="none", baseline=baseline) for r, scored in pairs]
+        return [tuple(advantages(r, scored, std=std, eps=eps, **options).tolist()) for r, scored in pairs]
+    distances_PG = [advantages(r, scored, std="none", **options) for r, scored in pairs]
     return _over_batch(distances_PG, scored_PG, std, eps)
 
 

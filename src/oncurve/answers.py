@@ -35,6 +35,7 @@ class Answer:
     reward: float
     length: int  # trained tokens in the loss; 0 for an answer that has no part in it
     terms: AnswerTerms
+    runs: bool = True  # False where its group has no forward; it may still count in the denominators
 
     @property
     def silent(self) -> bool:
@@ -87,11 +88,6 @@ def scattered(values_T: Tensor, mask_T: Tensor) -> list[float]:
 def in_parts(groups: Sequence, count: int) -> list[list]:
     """Whole groups in their order, in `count` runs as equal as can be."""
     return [list(groups[len(groups) * i // count : len(groups) * (i + 1) // count]) for i in range(count)]
-
-
-def spread(written: Sequence[Sequence[tuple[int, ...]]], parts: Sequence[Sequence]) -> list[list[tuple[int, ...]]]:
-    """Written answers, given by step and group, in the runs that their groups are in; empty runs where there are none."""
-    return in_parts([tokens for groups in written for tokens in groups], len(parts))
 
 
 def cut(items: Sequence, sizes: Sequence[int], budget: int) -> list[list]:

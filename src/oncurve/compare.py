@@ -178,5 +178,5 @@ def _config_differences(a: Mapping[str, Any], b: Mapping[str, Any], *path: str) 
 
 
 def _last_evaluation(reader: RunReader) -> dict[str, float]:
-    rows = [row for row in reader.metrics() if "eval/accuracy/mean" in row]
+    rows = [row for row in reader.metrics() if "eval/accuracy/num_tasks" in row]
     return {name: value for name, value in rows[-1].items() if not name.startswith(CLOCKS)} if rows else {}

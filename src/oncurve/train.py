@@ -20,8 +20,9 @@ from oncurve.answers import AnswerTerms
 from oncurve.config.schema import ObjectiveConfig, TrainConfig
 from oncurve.errors import DataError, RunError
 from oncurve.evaluate import Evaluation, evaluate
-from oncurve.groups.assemble import assemble
+from oncurve.groups.assemble import Member, assemble
 from oncurve.groups.planner import Planner
+from oncurve.groups.signal import why_no_signal
 from oncurve.interrupt import Interrupt
 from oncurve.monitor.metrics import step_metrics
 from oncurve.policy.check import PrefixCheck, check_shared_prefix
@@ -32,7 +33,7 @@ from oncurve.record.files import locked
 from oncurve.record.reader import RunReader
 from oncurve.record.schema import AnswerRecord
 from oncurve.record.trackers import TrackedRun, open_trackers
-from oncurve.record.writer import RunWriter
+from oncurve.record.writer import RunWriter, fork_run
 from oncurve.rewards.audit.run import refuse_broken
 from oncurve.rewards.canary import Canaries
 from oncurve.rewards.grader import LocalGrader
@@ -40,10 +41,12 @@ from oncurve.rollout.local import LocalSampler
 from oncurve.sft import written_answer
 from oncurve.sync import sync
 from oncurve.tasks.labels import written
-from oncurve.tasks.sets import load_tasks
+from oncurve.tasks.sets import load_tasks, parse_data
 from oncurve.truths import truth_json
-from oncurve.types import Batch, Group, Request, TaskSet
+from oncurve.types import Batch, Group, Request, Role, TaskSet
 from oncurve.update import Updater
+
+GENERAL_TOKENS = 64  # room for an answer to a general question
 
 
 class Reporter(Protocol):
@@ -113,18 +116,21 @@ def _train(
     policy = load_policy(config.model, seed=config.seed)
     if config.objective.kl.beta > 0:
         policy.freeze_reference()
-    planner = Planner(tasks, config.sampling, config.seed)
+    planner = Planner(tasks, config)
     sampler = LocalSampler(policy, max_new_tokens=config.sampling.max_new_tokens)
     updater = Updater(policy, config)
     check = check_shared_prefix(policy, tasks[0])
     folder = resume or Path(config.runs_folder) / config.name
     held.enter_context(locked(folder))
+    if resume and (fork := _fork(folder, config, command, grader.rules, reporter)):
+        folder = fork
+        held.enter_context(locked(folder))
     interrupt = held.enter_context(Interrupt(folder))
     if resume is None:
         writer = RunWriter.create(folder, config, command, replace=replace, reward_rules=grader.rules)
         step = 0
     else:
-        writer, step = _resume(folder, config, grader.rules, policy, updater, reporter)
+        writer, step = _resume(folder, config, policy, updater, planner, reporter)
     reporter.started(config, folder, check, tasks, heldout)
     if step == config.num_steps:
         reporter.noticed(f"all {step} steps of this run are done, so nothing is left to go on with")
@@ -134,14 +140,14 @@ def _train(
         reporter.noticed("no checkpoint had been saved yet, so the run begins again")
     if config.heldout == config.data:
         reporter.noticed("held-out and training tasks are the same: the evaluation shows memory, not ability")
-    clock = Clock()
+    clock, was_short = Clock(), False
     reader = RunReader(folder)
     first_verdicts = next((event["first"] for event in reader.events() if event["kind"] == "canaries"), None)
     canaries = Canaries(grader, config.reward, tasks, first_verdicts)
     if first_verdicts is None:
         writer.event(step, "canaries", first=canaries.first)
     kept_step = (step or -1) if resume else None
-    trackers.start(TrackedRun(config.name, folder, reader.info["started"], reader.config, kept_step))
+    trackers.start(TrackedRun(reader.config["name"], folder, reader.info["started"], reader.config, kept_step))
 
     def record_metrics(step: int, values: dict[str, float]) -> None:
         writer.metrics(step, values)
@@ -166,13 +172,16 @@ def _train(
                 max_new_tokens=config.sampling.max_new_tokens,
                 rules=config.reward,
             )
-        record_metrics(step, found.metrics | {"time/evaluate_s": clock.seconds["evaluate"]})
+            forgotten = _general(policy, config) if config.evaluate.general else {}
+        record_metrics(step, found.metrics | forgotten | {"time/evaluate_s": clock.seconds["evaluate"]})
         writer.images(image for task in found.tasks[: config.evaluate.num_probes] for image in task.images)
         writer.probes(step, found.probes(config.evaluate.num_probes))
         reporter.evaluated(step, found)
+        if forgotten:
+            reporter.noticed(f"general questions after step {step}: {forgotten['eval/general/accuracy']:.3f} are right")
 
     def save_now() -> None:
-        state = {"step": step, "policy_version": policy.version}
+        state = {"step": step, "policy_version": policy.version, "planner": planner.state_dict()}
         kept = config.checkpoint.keep_last, _scores(folder, config)
         checkpoint.save(folder, step, lambda path: _write_model(path, policy, updater), state, *kept)
 
@@ -181,43 +190,58 @@ def _train(
     if interrupt.asked:
         interrupt.leave(step)
     while step < config.num_steps:
-        first, assembled, seconds, latencies_ms, flipped = step + 1, [], [], [], []
+        first, assembled, seconds, measured = step + 1, [], [], []
         for number in range(first, first + config.accumulate_steps):
             clock.reset()
             with clock("grade"):
-                flipped.append(canaries.flipped())
+                flips = canaries.flipped()
+            for flip in flips:
+                writer.event(number, "canary_flip", **flip)
+            answers, latencies_ms, rounds = [], [], 0
             with clock("plan"):
-                requests = _that_fit(number, planner.plan(number), policy, config, writer, reporter)
-            with clock("sample"):
-                rollouts_PG = sampler.sample(requests, step=number, seed=config.seed)
-            with clock("grade"):
-                pairs = [
-                    (request.task, r) for request, rollouts in zip(requests, rollouts_PG, strict=True) for r in rollouts
-                ]
-                scores = iter(grader.grade(pairs))
-                scores_PG = [[next(scores) for _ in rollouts] for rollouts in rollouts_PG]
-            with clock("assemble"):
-                asked = [request.task for request in requests]
-                groups = assemble(asked, rollouts_PG, scores_PG, grader.rules, config.sampling.answers_per_group)
-                assembled.append((number, groups))
-                writer.images(image for task in asked for image in task.images)
+                requests = _that_fit(number, planner.plan(number), policy, config, writer, reporter, needed=True)
+            while requests:
+                with clock("sample"):
+                    rollouts_PG = sampler.sample(requests, step=number, seed=config.seed)
+                with clock("grade"):
+                    pairs = [(request.task, r) for request, rs in zip(requests, rollouts_PG, strict=True) for r in rs]
+                    scores = grader.grade(pairs)
+                    latencies_ms += grader.latencies_ms
+                with clock("assemble"):
+                    found = zip(pairs, scores, strict=True)
+                    answers += [Member(task, rollout, score, grader.rules) for (task, rollout), score in found]
+                    groups = assemble(answers, config.sampling.group_size)
+                    writer.images(image for request in requests for image in request.task.images)
+                with clock("plan"):
+                    requests = _that_fit(number, planner.more(groups), policy, config, writer, reporter)
+                rounds += 1
+            with clock("plan"):
+                planner.learn(groups)
+            if missing := planner.missing(groups):
+                writer.event(number, "groups_missing", missing=missing, rounds=rounds)
+                if not was_short:
+                    reporter.noticed(_short_of(number, missing, rounds, config))
+            was_short = bool(missing)
+            assembled.append((number, groups, planner.roles(groups)))
             seconds.append(dict(clock.seconds))
-            latencies_ms.append(float(np.quantile(grader.latencies_ms, 0.95)))
+            p95_ms = float(np.quantile(latencies_ms, 0.95))
+            measured.append({"groups/rounds/num": rounds, "verifier/latency_ms/p95": p95_ms})
+            if canaries.first:
+                measured[-1]["verifier/canary/flips"] = len(flips)
         clock.reset()
         with clock("update"):
             batches = make_batches(assembled, updater, config)
-            result = updater.update(batches, _written(batches, policy) if config.objective.sft_weight else ())
+            result = updater.update(batches, _written(batches, policy, config))
         with clock("sync"):
             sync(policy, config.objective.optimizer_steps)
         update_seconds = dict(clock.seconds)
-        for batch, terms, losses, own_seconds, latency_ms, flips in zip(
-            batches, result.terms, result.losses, seconds, latencies_ms, flipped, strict=True
+        for batch, terms, losses, own_seconds, own in zip(
+            batches, result.terms, result.losses, seconds, measured, strict=True
         ):
             step = batch.step
             last = step == batches[-1].step
-            metrics = step_metrics(batch) | updater.metrics(batch, terms) | _loss_metrics(losses)
-            metrics |= {"verifier/latency_ms/p95": latency_ms} | (result.metrics if last else {})
-            metrics |= {"verifier/canary/flips": len(flips)} if canaries.first else {}
+            metrics = step_metrics(batch, config.advantage.tolerance) | updater.metrics(batch, terms)
+            metrics |= _loss_metrics(losses) | own | (result.metrics if last else {})
             with clock("record"):
                 writer.step(step, answer_records(batch, terms, policy, config.objective))
             spent = own_seconds | (update_seconds if last else {}) | {"record": clock.seconds.pop("record")}
@@ -227,8 +251,6 @@ def _train(
                 file = f"steps/step-{step:06d}.parquet"
                 writer.event(step, "skipped_update", file=file)
                 reporter.noticed(f"step {step}: loss or gradient is not finite; the weights stay. The batch: {file}")
-            for flip in flips:
-                writer.event(step, "canary_flip", **flip)
             reporter.stepped(step, metrics)
         clock.reset()
         if _due(config.evaluate.every_steps, step, config):
@@ -241,32 +263,55 @@ def _train(
     return folder
 
 
+def _fork(folder: Path, config: TrainConfig, command: str, rules: str, reporter: Reporter) -> Path | None:
+    """A new run's folder from the last checkpoint of `folder` where its answers were graded by other rules, else None.
+
+    Answers graded by two sets of rules are never in one record. The run in `folder` stays as it is.
+    """
+    then = RunReader(folder).info.get("reward_rules") or rules
+    found = checkpoint.latest(folder)
+    if then == rules or (found and found.step == config.num_steps):
+        return None
+    fork = fork_run(folder, found, config, command, rules)
+    was, now = (text.partition(" {")[0] for text in (then, rules))
+    reporter.noticed(
+        f"the reward rules have changed since {folder} began: then {was}, now {now}. Answers graded by two sets of rules "
+        f"don't mix, so the run goes on as {fork}, and {folder} stays as it is"
+    )
+    return fork
+
+
+def _general(policy: Policy, config: TrainConfig) -> dict[str, float]:
+    """What the policy still knows outside its task, as `eval/general/<measure>`."""
+    found = evaluate(
+        policy,
+        load_tasks(parse_data("general")),
+        num_tasks=config.evaluate.num_tasks,
+        batch_size=config.evaluate.batch_size,
+        max_new_tokens=max(config.sampling.max_new_tokens, GENERAL_TOKENS),
+    )
+    return {f"eval/general/{name}": value for name, value in found.summary.items()}
+
+
 def _resume(
-    folder: Path, config: TrainConfig, rules: str, policy: Policy, updater: Updater, reporter: Reporter
+    folder: Path, config: TrainConfig, policy: Policy, updater: Updater, planner: Planner, reporter: Reporter
 ) -> tuple[RunWriter, int]:
-    """The writer and the step of the last intact checkpoint, whose weights and optimizer are taken over.
+    """The writer and the step of the last intact checkpoint, whose weights, optimizer and plan are taken over.
 
     Where the run was stopped before its first one, it begins again.
     """
-    reader = RunReader(folder)
-    began = reader.info.get("reward_rules") or rules
-    if began != rules:
-        then, now = (text.partition(" {")[0] for text in (began, rules))
-        raise RunError(
-            f"{folder}: the reward rules have changed since the run began, so its answers would be graded by two sets of "
-            f"them: then {then}, now {now}. Bring the old ones back, or start a new run (--name=NEW)"
-        )
     found = checkpoint.latest(folder)
     if found is None:
         ends = range(config.accumulate_steps, config.num_steps + 1, config.accumulate_steps)
         first = next(step for step in ends if _due(config.checkpoint.every_steps, step, config))
-        if any(row["step"] > first for row in reader.metrics()):
+        if any(row["step"] > first for row in RunReader(folder).metrics()):
             raise RunError(f"{folder}: there is no intact checkpoint to go on from; start the run anew with --replace")
         return RunWriter.resume(folder, -1), 0
     for message in found.passed_over:
         reporter.noticed(message)
     load_weights(policy, found.folder / "model")
     updater.load_state_dict(torch.load(found.folder / "optimizer.pt", weights_only=True))
+    planner.load_state_dict(found.state.get("planner"), found.step)
     policy.version = found.state["policy_version"]
     writer = RunWriter.resume(folder, found.step)
     checkpoint.prune(folder, config.checkpoint.keep_last, _scores(folder, config))
@@ -285,9 +330,19 @@ def _write_model(path: Path, policy: Policy, updater: Updater) -> None:
 
 
 def _that_fit(
-    step: int, requests: list[Request], policy: Policy, config: TrainConfig, writer: RunWriter, reporter: Reporter
+    step: int,
+    requests: list[Request],
+    policy: Policy,
+    config: TrainConfig,
+    writer: RunWriter,
+    reporter: Reporter,
+    *,
+    needed: bool = False,
 ) -> list[Request]:
-    """The requests whose prompts fit into the model's context; the others are left out, counted and named."""
+    """The requests whose prompts fit into the model's context; the others are left out, counted and named.
+
+    Raises `DataError` where none of them fits and one is `needed`.
+    """
     kept, fault = [], None
     for request in requests:
         try:
@@ -297,16 +352,25 @@ def _that_fit(
             fault = error
             writer.event(step, "task_left_out", task_id=request.task.id, why=str(error))
             reporter.noticed(f"left out: {error}")
-    if not kept:
+    if needed and not kept:
         raise fault
     return kept
 
 
+def _short_of(step: int, missing: int, rounds: int, config: TrainConfig) -> str:
+    """What is said when `resample` ends without having filled a step."""
+    wanted = config.sampling.prompts_per_step
+    return (
+        f"step {step}: {missing} of {wanted} groups with a signal are missing after {rounds} rounds; it trains on "
+        f"the {wanted - missing} that there are. Events `groups_missing` count on; most tasks may be too hard or too easy"
+    )
+
+
 def make_batches(
-    assembled: Sequence[tuple[int, tuple[Group, ...]]], updater: Updater, config: TrainConfig
+    assembled: Sequence[tuple[int, tuple[Group, ...], tuple[Role, ...]]], updater: Updater, config: TrainConfig
 ) -> list[Batch]:
     """An update's batches with their advantages, from rewards less their KL penalty where the KL term is in the reward."""
-    groups, kl = [group for _, groups in assembled for group in groups], config.objective.kl
+    groups, kl = [group for _, groups, _ in assembled for group in groups], config.objective.kl
     if config.objective.type == "ppo":
         found = iter([(0.0,) * len(group.rollouts) for group in groups])
     elif config.reward.type == "compose" and config.reward.normalise == "before":
@@ -318,7 +382,7 @@ def make_batches(
             rewards_PG = [np.subtract(*pair).tolist() for pair in zip(rewards_PG, penalties_PG, strict=True)]
         scored_PG = [group.scored_G for group in groups]
         found = iter(update_advantages(rewards_PG, scored_PG, **config.advantage.model_dump()))
-    return [Batch(step, groups, tuple(next(found) for _ in groups)) for step, groups in assembled]
+    return [Batch(step, groups, tuple(next(found) for _ in groups), roles) for step, groups, roles in assembled]
 
 
 def _decoupled(groups: Sequence[Group], config: TrainConfig) -> list[tuple[float, ...]]:
@@ -337,9 +401,18 @@ def _decoupled(groups: Sequence[Group], config: TrainConfig) -> list[tuple[float
     )
 
 
-def _written(batches: Sequence[Batch], policy: Policy) -> list[list[tuple[int, ...]]]:
-    """The written answer to each group's task, by step and group."""
-    return [[written_answer(policy, written(group.task)) for group in batch.groups] for batch in batches]
+def _written(batches: Sequence[Batch], policy: Policy, config: TrainConfig) -> list[list[tuple[int, ...]]]:
+    """The written answer to each group's task, by step and group; () for a group that is not supervised."""
+    every, silent = config.objective.sft_weight > 0, config.groups.no_signal.type == "supervise"
+    if not (every or silent):
+        return []
+
+    def tokens(group: Group) -> tuple[int, ...]:
+        if every or why_no_signal(group, config.advantage.tolerance):
+            return written_answer(policy, written(group.task))
+        return ()
+
+    return [[tokens(group) for group in batch.groups] for batch in batches]
 
 
 def answer_records(
@@ -408,15 +481,17 @@ def _loss_metrics(losses: Sequence[float]) -> dict[str, float]:
 
 def _speed_metrics(metrics: dict[str, float], seconds: dict[str, float]) -> dict[str, float]:
     tokens = metrics["answers/length_tokens/mean"] * metrics["answers/num"]
-    peak = torch.cuda.max_memory_allocated() if torch.cuda.is_available() else _peak_rss_bytes()
     return {
         "throughput/tokens_per_s": tokens / sum(seconds.values()),
         **{f"time/{stage}_s": spent for stage, spent in seconds.items()},
-        "memory/peak_bytes": peak,
+        "memory/peak_bytes": peak_memory_bytes(),
     }
 
 
-def _peak_rss_bytes() -> int:
+def peak_memory_bytes() -> int:
+    """The highest memory of this process so far: of the GPU where there is one, else resident."""
+    if torch.cuda.is_available():
+        return torch.cuda.max_memory_allocated()
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024
 

@@ -55,6 +55,7 @@ class Task:
     messages: tuple[Message, ...]
     truth: Truth
     options: Mapping[str, Any] = field(default_factory=dict)  # keys of its kind's rules that the task sets for itself
+    category: str = ""  # what it asks about; evaluation breaks its numbers down by it
 
     @property
     def images(self) -> tuple[TaskImage, ...]:
@@ -140,6 +141,10 @@ class Group:
         return tuple(score.status != "error" for score in self.scores)
 
 
+Role = Literal["train", "skip", "leave_out"]
+"""What an update does with a group: all of it; no forward, since it has no gradient; or as if it were not there."""
+
+
 @dataclass(frozen=True, slots=True)
 class Batch:
     """One step's groups with the advantage of every answer (0 for one whose verifier failed; all 0 where a critic gives
@@ -149,6 +154,15 @@ class Batch:
     step: int
     groups: tuple[Group, ...]
     advantages_PG: tuple[tuple[float, ...], ...]
+    roles_P: tuple[Role, ...] = ()  # of the groups; () where all of them train
+
+    def of_role(self, *roles: Role) -> tuple[Group, ...]:
+        """The groups of these roles, in order."""
+        return tuple(group for group, role in zip(self.groups, self.roles, strict=True) if role in roles)
+
+    @property
+    def roles(self) -> tuple[Role, ...]:
+        return self.roles_P or ("train",) * len(self.groups)
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +172,12 @@ class Request:
     task: Task
     num_answers: int
     temperature: float
+    first_index: int = 0  # of these answers among all to the task in the step; it continues their random streams
+    ladder: tuple[float, ...] = ()  # where given, answer `i` is written at `ladder[i % len(ladder)]`
+
+    def temperature_of(self, index: int) -> float:
+        """Of the answer with this index."""
+        return self.ladder[index % len(self.ladder)] if self.ladder else self.temperature
 
 
 class TaskSet(Protocol):
@@ -168,6 +188,9 @@ class TaskSet(Protocol):
     def __len__(self) -> int: ...
 
     def __getitem__(self, index: int) -> Task: ...
+
+    def kind(self, index: int) -> Kind:
+        """Of the task at this position, without loading it."""
 
 
 class Sampler(Protocol):

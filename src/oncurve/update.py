@@ -6,6 +6,7 @@ The weights of the reduction are counted over all answers of an optimizer step f
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import compress
 
 import torch
 
@@ -19,7 +20,6 @@ from oncurve.answers import (
     in_parts,
     joined,
     scattered,
-    spread,
     token_inputs,
 )
 from oncurve.config.schema import TrainConfig
@@ -29,7 +29,7 @@ from oncurve.objective.grpo import kl_estimate
 from oncurve.objective.reduction import token_weights
 from oncurve.objective.terms import needs_every_answer, token_terms
 from oncurve.optimizer import Optimizer, StepReport
-from oncurve.types import Batch, Group, Rollout
+from oncurve.types import Batch, Group, Role, Rollout
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,22 +52,28 @@ class Updater:
         if self.objective.type == "ppo":
             policy.add_value_head()
             self.critic = Optimizer(policy.value_head, self.objective.critic, num_steps)
+        self.sft_weight = self.objective.sft_weight or getattr(config.groups.no_signal, "weight", 0.0)
         self.done = 0  # updates so far
 
     def update(self, batches: Sequence[Batch], written: Sequence[Sequence[tuple[int, ...]]] = ()) -> UpdateResult:
         """The objective's passes over the answers of these batches, each in `mini_batches` optimizer steps.
 
-        The old policy is the trainer's own before the first optimizer step. `written` holds the tokens of each group's
-        written answer, by step and group, where the objective mixes a supervised loss in. An optimizer step whose loss or
-        gradient is not finite leaves the weights as they are and is counted; one without any gradient does too.
+        Groups that are to be left out have no part in it; those that are skipped count in the denominators alone. The old
+        policy is the trainer's own before the first optimizer step. `written` holds the tokens of each group's written
+        answer, by step and group, where a supervised loss is mixed in: () for a group without one. An optimizer step whose
+        loss or gradient is not finite leaves the weights as they are and is counted; one without any gradient does too.
         """
         objective = self.objective
-        steps = [self._answers(i, batch.groups, batch.advantages_PG) for i, batch in enumerate(batches)]
-        parts = in_parts([group for groups in steps for group in groups], objective.mini_batches)
+        steps = [self._answers(i, batch.groups, batch.advantages_PG, batch.roles) for i, batch in enumerate(batches)]
+        in_use = [role != "leave_out" for batch in batches for role in batch.roles]
+        groups = list(compress((group for groups in steps for group in groups), in_use))
+        parts = in_parts(groups, objective.mini_batches)
+        tokens = compress((tokens for of_step in written for tokens in of_step), in_use)
+        written_parts = in_parts(list(tokens), objective.mini_batches)
         for part in parts:
             self._weigh(part)
-        chunks = [self._chunks(answer for group in part for answer in group) for part in parts]
-        texts = [self._written(part, tokens) for part, tokens in zip(parts, spread(written, parts), strict=True)]
+        chunks = [self._chunks(answer for group in part for answer in group if answer.runs) for part in parts]
+        texts = [self._written(part, tokens) for part, tokens in zip(parts, written_parts, strict=True)]
         self._look_back([chunk for part in chunks for chunk in part])
         losses, imitated = [[0.0] * objective.passes for _ in batches], []
         oldest = min(r.policy_version for batch in batches for group in batch.groups for r in group.rollouts)
@@ -136,7 +142,7 @@ class Updater:
                 joined([[term.weight] * len(r.tokens) for r, term in kept])[mask_T] / self.objective.mini_batches
             )
             metrics |= critic_metrics(values, old, returns, weights_T, self.objective.value_clip)
-        return metrics | {"tokens/distinct_share": self._distinct_share(batch.groups)}
+        return metrics | {"tokens/distinct_share": self._distinct_share(batch.of_role("train"))}
 
     def state_dict(self) -> dict:
         """All that an update leaves behind but the policy's own weights."""
@@ -160,21 +166,23 @@ class Updater:
 
     # Answers, their weights, and how they are laid in rows
 
-    def _answers(self, step: int, groups: Sequence[Group], advantages_PG=None) -> list[list[Answer]]:
+    def _answers(
+        self, step: int, groups: Sequence[Group], advantages_PG=None, roles_P: Sequence[Role] = ()
+    ) -> list[list[Answer]]:
         advantages_PG = advantages_PG or [[0.0] * len(group.rollouts) for group in groups]
         return [
             [
-                self._answer(step, group, rollout, score, advantage)
+                self._answer(step, group, rollout, score, advantage, role)
                 for rollout, score, advantage in zip(group.rollouts, group.scores, advantages, strict=True)
             ]
-            for group, advantages in zip(groups, advantages_PG, strict=True)
+            for group, advantages, role in zip(groups, advantages_PG, roles_P or ("train",) * len(groups), strict=True)
         ]
 
-    def _answer(self, step: int, group: Group, rollout: Rollout, score, advantage: float) -> Answer:
+    def _answer(self, step: int, group: Group, rollout: Rollout, score, advantage: float, role: Role) -> Answer:
         masked = score.status == "error" or (self.objective.truncated == "mask" and rollout.stop == "length")
         length = 0 if masked else sum(rollout.mask)
         terms = AnswerTerms(advantages=[advantage] * len(rollout.tokens))
-        return Answer(step, self.policy.encode(group.task), rollout, score.value, length, terms)
+        return Answer(step, self.policy.encode(group.task), rollout, score.value, length, terms, role == "train")
 
     def _weigh(self, groups: Sequence[Sequence[Answer]]) -> None:
         """The weights of one optimizer step."""
@@ -182,12 +190,16 @@ class Updater:
         weights = token_weights(lengths, self.objective.reduction, self.config.sampling.max_new_tokens)
         for group, group_weights in zip(groups, weights, strict=True):
             for answer, weight in zip(group, group_weights, strict=True):
-                answer.terms.weight = weight
+                answer.terms.weight = weight if answer.runs else 0.0
 
     def _written(self, groups: Sequence[Sequence[Answer]], tokens: Sequence[tuple[int, ...]]) -> list[Chunk]:
-        """The written answers of these groups as chunks, one for each prompt; a token weighs 1 / all their tokens."""
-        by_prompt = {group[0].prompt.key: (group[0], answer) for group, answer in zip(groups, tokens, strict=False)}
-        size = sum(len(answer) for _, answer in by_prompt.values())
+        """The written answers of these groups as chunks, one for each prompt.
+
+        A token weighs 1 / all their tokens, times the share of the groups that have a written answer.
+        """
+        pairs = [(group[0], answer) for group, answer in zip(groups, tokens, strict=False) if answer]
+        by_prompt = {asked.prompt.key: (asked, answer) for asked, answer in pairs}
+        size = sum(len(answer) for _, answer in by_prompt.values()) * len(groups) / max(1, len(pairs))
         return self._chunks(
             Answer(asked.step, asked.prompt, WrittenAnswer(answer), 0.0, len(answer), AnswerTerms(1 / size, [1.0]))
             for asked, answer in by_prompt.values()
@@ -312,7 +324,7 @@ class Updater:
         logps_T = self.policy.logps(chunk.rows).logps_T
         weights_T = joined([[a.terms.weight] * len(a.rollout.tokens) for a in chunk.answers], logps_T)
         loss = -(weights_T * logps_T).sum()
-        (self.objective.sft_weight * loss).backward()
+        (self.sft_weight * loss).backward()
         return loss.item()
 
     def _zero_grad(self) -> None:

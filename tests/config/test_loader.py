@@ -581,7 +581,7 @@ def test_the_checks_of_training_point_at_what_they_speak_of(write):
     path = write("[objective.kl]\nbeta = 0.1\nestimator = 'k1'\n[reward]\nfloor = 1\n")
     first, second = complaint(path, schema=TrainConfig).split("\n\n")[1:]
     assert first.startswith("a.toml:3\n    estimator = 'k1'\n    ^^^^^^^^^\n    k1 in the loss does nothing")
-    assert second.startswith("a.toml:5\n    floor = 1\n    ^^^^^\n    floor 1.0 is above 0.0")
+    assert second.startswith("a.toml:5\n    floor = 1\n    ^^^^^\n    floor 1 is above 0")
     assert one(write("num_steps = 5"), "--accumulate_steps=2", schema=TrainConfig).startswith(
         "--accumulate_steps=2\n  ^^^^^^^^^^^^^^^^\n    num_steps 5 is no multiple"
     )

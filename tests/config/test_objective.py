@@ -19,6 +19,18 @@ from oncurve.errors import ConfigError
         (["--objective.type=cispo", "--objective.clip_low=0.1"], "clip_low"),
         (["--objective.type=dr_grpo"], '"grpo", "cispo" or "ppo"'),
         (["--objective.importance_cap=0.5"], "a number of at least 1"),
+        (["--groups.size.type=adaptive", "--groups.size.min=10"], "min 10 and max 16 don't hold"),
+        (["--groups.size.type=adaptive", "--sampling.group_size=4"], "leave group_size out"),
+        (["--groups.no_signal.type=resample", "--objective.type=ppo"], "PPO compares no group"),
+        (["--groups.no_signal.type=skip", "--objective.kl.beta=0.1"], "gives them a gradient"),
+        (["--groups.no_signal.type=skip", "--objective.entropy=0.1"], "gives them a gradient"),
+        (["--groups.no_signal.type=hotter", "--advantage.over=batch"], 'set advantage.over = "group"'),
+        (["--groups.no_signal.type=supervise", "--objective.sft_weight=0.1"], "leave one of them out"),
+        (["--groups.no_signal.type=supervise", "--reward.type=math"], 'those of reward.type "math" can\'t be'),
+        (["--groups.no_signal.type=again"], '"resample", "hotter", "reassign" or "supervise"'),
+        (["--groups.no_signal.type=reassign", "--groups.no_signal.band=[0.8, 0.2]"], "band [0.8, 0.2] is empty"),
+        (["--curriculum.order=hard"], '"shuffled" or "easy_first"'),
+        (["--sampling.temperatures=[]"], "a list of at least 1"),
     ],
 )
 def test_what_is_refused_and_why(overrides, says, tmp_path):

@@ -17,7 +17,7 @@ from safetensors.torch import load_file
 import oncurve as package
 from oncurve.compare import compare
 from oncurve.record import checkpoint
-from oncurve.record.files import locked
+from oncurve.record.files import LOCK, locked
 from oncurve.record.reader import RunReader
 
 REWARD = """
@@ -109,22 +109,53 @@ def test_a_second_ctrl_c_leaves_at_once(folder, tmp_path):
     assert checkpoint.latest(run.run) is None
 
 
-def test_a_reward_function_that_changed_is_refused_with_both_hashes(stopped, oncurve, tmp_path):
+def files(folder: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file() and path.name != LOCK}
+
+
+def test_a_reward_function_that_changed_forks_the_run(stopped, oncurve, tmp_path):
     run, _ = stopped
     folder = copytree(run.run, tmp_path / "small")
-    before = RunReader(folder).info["reward_rules"].split()[0]
+    before, old = files(folder), RunReader(folder).info
     (run.folder / "reward.py").write_text(REWARD + "# more\n")
     try:
-        status, _, err = oncurve("train", "--resume", folder)
+        done = [oncurve("train", "--resume", folder) for _ in range(2)]
     finally:
         (run.folder / "reward.py").write_text(REWARD)
-    assert status == 2
-    assert "the reward rules have changed" in err
-    now = err.split("now ")[1].split()[0].rstrip(".")
-    assert f" {before}," in err
-    assert now != before
-    assert now.partition("/")[0] == before.partition("/")[0]
-    assert RunReader(folder).steps() == [1, 2]
+    for number, (status, out, err) in enumerate(done, 1):
+        fork = tmp_path / f"small-fork-{number}"
+        assert (status, err) == (0, "")
+        said = " ".join(out.split())
+        now = RunReader(fork).info
+        then, rules = (info["reward_rules"].split()[0] for info in (old, now))
+        assert f"the reward rules have changed since {folder} began: then {then}, now {rules}." in said
+        assert f"the run goes on as {fork}, and {folder} stays as it is" in said
+        assert "goes on after step 2" in said
+        assert then != rules
+        assert then.partition("/")[0] == rules.partition("/")[0]
+        assert now["forked_from"] == {"run": str(folder), "step": 2, "reward_rules": old["reward_rules"]}
+        assert now["config"] == old["config"] | {"name": fork.name, "runs_folder": str(tmp_path)}
+        assert RunReader(fork).steps() == [3, 4]
+        assert sorted(path.name for path in (fork / "checkpoints").iterdir()) == ["step-000002", "step-000004"]
+    assert files(folder) == before
+
+
+def test_a_fork_goes_on_like_any_run(stopped, oncurve, tmp_path):
+    """Its own rules are those that it began with, so it does not fork again; before its first checkpoint it has the old one."""
+    run, _ = stopped
+    folder = copytree(run.run, tmp_path / "small")
+    (run.folder / "reward.py").write_text(REWARD + "# more\n")
+    try:
+        assert oncurve("train", "--resume", folder).status == 0
+        fork = tmp_path / "small-fork-1"
+        whole = copytree(fork, tmp_path / "whole")
+        subprocess.run(["rm", "-r", fork / "checkpoints" / "step-000004"], check=True)
+        done = oncurve("train", "--resume", fork)
+    finally:
+        (run.folder / "reward.py").write_text(REWARD)
+    assert (done.status, done.err) == (0, "")
+    assert "have changed" not in done.out
+    assert compare(fork, whole).identical
 
 
 def test_a_second_process_is_refused(stopped, oncurve):

@@ -53,6 +53,10 @@ def test_two_groups_by_hand(group, failed):
             "reward/part/iou/mean": 2.4 / 5,
             "reward/total/std_in_group": deviation / 2,
             "reward/total/variance_in_group": deviation**2 / 2,
+            "reward/total/std_of_distinct": math.sqrt(2 * 0.3**2) / 2,  # 0.9 and 0.3; the second "b" is left out
+            "groups/trained/share": 1,
+            "groups/size/max": 3,
+            "groups/distinct_answers/mean": 5 / 2,
             "groups/no_signal/share": 1 / 2,
             "groups/no_signal/all_right/share": 1 / 2,
             "groups/size/mean": 3,
@@ -75,6 +79,16 @@ def test_two_groups_by_hand(group, failed):
             "answers/num": 6,
         }
     )
+
+
+def test_groups_that_do_not_train_and_a_tolerance(group):
+    groups = (group([scored(0.9), scored(0.1)]), group([scored(0.9), scored(0.85)], task_id="u"))
+    batch = Batch(1, groups, ((0.0, 0.0),) * 2, ("train", "leave_out"))
+    assert batch.of_role("leave_out") == groups[1:]
+    assert step_metrics(batch)["groups/no_signal/share"] == 0
+    metrics = step_metrics(batch, tolerance=0.1)
+    assert metrics["groups/no_signal/all_right/share"] == metrics["groups/trained/share"] == 1 / 2
+    assert metrics["reward/total/mean"] == pytest.approx(2.75 / 4)  # over all that was sampled
 
 
 def test_groups_of_one_prompt_are_one_prompt(group):

@@ -1,6 +1,7 @@
 """The audit's own judgement: what it must find in broken rewards, what it must not find in sound ones, and its reports."""
 
 import json
+import runpy
 from dataclasses import replace
 from html.parser import HTMLParser
 from itertools import pairwise
@@ -156,10 +157,14 @@ def test_a_function_that_evaluates_answers_is_found(tmp_path):
 
 
 def test_tasks_that_one_answer_solves_are_found(text_task):
-    tasks = [text_task(f"t/{i}", box=(0.2, 0.3, 0.6, 0.7)) for i in range(3)]
+    tasks = [text_task(f"t/{i}", box=(0.2, 0.3, 0.6, 0.7 + i / 1000)) for i in range(2)]
+    [same] = [f for f in audit(LocalGrader(RULES), RULES, [tasks[0]] * 2, quick=True) if f.exploit == "constant"]
+    assert same.verdict == "best constant answer 1, honest ones 1: lift +0"
+    assert same.ok  # there is but one truth
+    tasks += [text_task("t/2", box=(0.2, 0.3, 0.6, 0.71))]
     [constant] = [f for f in audit(LocalGrader(RULES), RULES, tasks, quick=True) if f.exploit == "constant"]
     assert not constant.ok
-    assert constant.verdict == "best constant answer 1, honest ones 1: lift +0"
+    assert constant.verdict.startswith("best constant answer 0.9")
 
 
 def test_the_quick_audit_leaves_out_the_bombs(tmp_path):
@@ -353,3 +358,20 @@ def test_what_the_format_may_pay(rules, right, scenes):
     found = {f.exploit: f for f in audit(LocalGrader(rules), rules, scenes, quick=True)}
     assert found["correctness_pays_most"].ok is right
     assert broken(found) <= {"correctness_pays_most"}
+
+
+@pytest.mark.parametrize(
+    ("name", "wins"),
+    [
+        ("iou_by_search", {"multi_answer", "unicode_digits", "giant_box", "repeated_tags", "length_padding"}),
+        ("substring", {"multi_answer", "negation", "retract", "equation_chain", "echo_expression", "unit_swap"}),
+        ("row_sets", {"known_wrong", "sql_cheat"}),
+        ("exit_code", {"exit_zero", "always_equal", "harness_patch", "write_reward", "grader_eval"}),
+    ],
+)
+def test_what_it_finds_in_common_rewards(name, wins):
+    """As docs/audit.md says."""
+    example = runpy.run_path(str(ROOT / "examples/audit_common_rewards.py"))
+    found = {finding.exploit: finding for finding in example["findings_of"](name, quick=True, limit=1)}
+    assert broken(found) >= wins
+    assert found["known_right"].ok

@@ -183,7 +183,7 @@ def test_the_models_pixels():
         ([CAT] * (MAX_BOXES + 1), None, {}, "501 boxes"),
         ([CAT], None, {"dialect": "box01"}, "options.dialect"),
         ([CAT], None, {"match_iou": 0.0}, "options.match_iou"),
-        ([CAT], None, {"floor": 0.1}, "set floor no higher than 0"),
+        ([CAT], None, {"floor": 0.1}, "set floor to 0 or less"),
         ([CAT], None, {"image_size": [0, 9]}, "options.image_size"),
     ],
 )

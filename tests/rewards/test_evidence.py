@@ -76,7 +76,7 @@ def test_correct_needs_an_f1_of_a_half():
         ("The head points down.", "hand_region", 0.5),
         ("The head points up.", "face_region", 0.0),
         ("The head does not point downwards.", "face_region", 0.0),
-        ("Head facing down or head facing up.", "face_region", 0.5),
+        ("Head facing down or head facing up.", "face_region", 0.0),
         ("A face.", "face_region", 0.0),
         ("面部区域持续朝下", "face_region", 1.0),
     ],
@@ -196,7 +196,7 @@ def test_weights_sum_to_one_and_are_the_value():
     assert score.value == pytest.approx(0.75)
     with pytest.raises(ValidationError, match=r"sum to 1\.1"):
         EvidenceWeights(grounding=0.25)
-    with pytest.raises(ValidationError, match="floor no higher than 0"):
+    with pytest.raises(ValidationError, match="set floor to 0 or less"):
         EvidenceRules(type="evidence", floor=0.1)
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from oncurve.config.rewards import CodeRules
 from oncurve.errors import BrokenTruth
+from oncurve.rewards import humaneval
 from oncurve.rewards.code import Verifier
 from oncurve.rewards.humaneval import truth_of
 from oncurve.sandbox.box import Sandbox
@@ -44,7 +45,8 @@ BROKEN = {  # problem: what is replaced in its canonical solution, by what
 @pytest.fixture(scope="module")
 def tasks() -> dict[str, Task]:
     sandbox = Sandbox()
-    with ThreadPoolExecutor(2) as threads:
+    with pytest.MonkeyPatch.context() as patch, ThreadPoolExecutor(2) as threads:
+        patch.setattr(humaneval, "NUM_DRAWN", 8)  # quicker
         truths = threads.map(lambda problem: truth_of(problem, sandbox), PROBLEMS.values())
         return {name: Task(name, "code", (), truth) for name, truth in zip(PROBLEMS, truths, strict=True)}
 

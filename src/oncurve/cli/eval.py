@@ -1,21 +1,49 @@
-"""Measure a model or a run on held-out tasks, answered greedily.
+"""Measure a model or a run on held-out tasks, or tell which of two is better.
 
 oncurve eval builtin:tiny --data scenes:heldout --limit 200
-oncurve eval runs/cat_and_dog --data scenes:heldout --json
+oncurve eval runs/cat_and_dog --json
 oncurve eval runs/cat_and_dog --data 'photos.jsonl?space=pixel_original&order=xywh'
+oncurve eval runs/cat_and_dog --samples 8 --temperature 1
+oncurve eval builtin:tiny runs/cat_and_dog --paired
+oncurve eval Qwen/Qwen2.5-0.5B-Instruct --data general
+
+Answers are greedy, or with --samples sampled, and graded by the rules of their kind; docs/evaluation.md explains every number.
 """
 
 import argparse
 import json
+from pathlib import Path
+
+MAX_NEW_TOKENS, MAX_NEW_TOKENS_GENERAL = 16, 64
+SHOWN_CATEGORIES, SHOWN_CHANGED, SHOWN_CHARACTERS = 12, 5, 60
+LABELS = {
+    "mean_iou": "mean IoU",
+    "coco_ap": "COCO AP",
+    "coco_ap50": "COCO AP50",
+    "coco_ap75": "COCO AP75",
+    "mae": "MAE",
+    "cer": "CER",
+    "wer": "WER",
+    "anls": "ANLS",
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("model", help="builtin:tiny, a run's folder, a model's folder or a hub id")
     parser.add_argument(
-        "--data", required=True, help="such as scenes:heldout, FILE.jsonl?space=…&order=… or FILE.json?images=…"
+        "models", nargs="+", metavar="MODEL", help="builtin:tiny, a run's folder, a model's folder or a hub id"
+    )
+    parser.add_argument(
+        "--data",
+        help="such as scenes:heldout, general, FILE.jsonl, FILE.jsonl?space=…&order=… or FILE.json?images=…; "
+        "of a run, its own held-out tasks where this is left out",
     )
     parser.add_argument("--limit", type=whole_number, default=500, help="how many tasks at the most (500)")
-    parser.add_argument("--max-new-tokens", type=whole_number, default=16)
+    parser.add_argument(
+        "--samples", type=whole_number, metavar="K", help="sample K answers a task: avg@K, pass@k, maj@K"
+    )
+    parser.add_argument("--temperature", type=positive, help="of the sampled answers (1)")
+    parser.add_argument("--paired", action="store_true", help="compare two models on the same tasks")
+    parser.add_argument("--max-new-tokens", type=whole_number, help="of an answer (the run's, or 16; general: 64)")
     parser.add_argument("--batch-size", type=whole_number, default=64)
     parser.add_argument("--json", action="store_true", help="one JSON document and nothing else")
 
@@ -27,39 +55,240 @@ def whole_number(text: str) -> int:
     return int(text)
 
 
-def run(args: argparse.Namespace) -> int:
-    from oncurve.tasks.sets import describe_rejections, load_tasks, parse_data
+def positive(text: str) -> float:
+    """An option's value, a number above 0."""
+    try:
+        if 0 < float(text) < float("inf"):
+            return float(text)
+    except ValueError:
+        pass
+    raise argparse.ArgumentTypeError(f"a number above 0 is needed, got {text!r}")
 
-    tasks = load_tasks(parse_data(args.data))
+
+def run(args: argparse.Namespace) -> int:
+    from oncurve.errors import ConfigError
+
+    if len(args.models) != (2 if args.paired else 1):
+        raise ConfigError(
+            "eval measures one model (oncurve eval MODEL) or compares two (oncurve eval A B --paired); "
+            f"{len(args.models)} were given" + (" with --paired" if args.paired else "")
+        )
+    if args.temperature and not args.samples:
+        raise ConfigError("--temperature is of sampled answers; say how many with --samples K")
+    if args.paired and args.samples:
+        raise ConfigError("--paired compares greedy answers; leave --samples out")
+
+    from oncurve.tasks.sets import load_tasks, parse_data
+
+    trained = next((config for config in map(_trained, args.models) if config), None)
+    if args.data is None and not trained:
+        raise ConfigError(
+            "--data is needed: " + " and ".join(args.models) + " is no run with held-out tasks of its own"
+        )
+    data = parse_data(args.data) if args.data is not None else trained.heldout
+    tasks = load_tasks(data)
+    args.data = args.data or tasks.name
 
     from rich.console import Console
-    from rich.table import Table
 
     from oncurve.config.schema import ModelConfig
-    from oncurve.evaluate import evaluate
+    from oncurve.evaluate import evaluate, evaluate_sampled
     from oncurve.policy.load import load_policy
+    from oncurve.tasks.sets import describe_rejections
 
-    evaluation = evaluate(
-        load_policy(ModelConfig(path=args.model)),
-        tasks,
-        num_tasks=args.limit,
-        batch_size=args.batch_size,
-        max_new_tokens=args.max_new_tokens,
-    )
-    summary, intervals = evaluation.summary, evaluation.intervals
-    if args.json:
-        document = {"model": args.model, "data": args.data, **summary}
-        document |= {"intervals_95": intervals, "num_rejected_rows": len(tasks.rejections)}
-        print(json.dumps(document))
-        return 0
-    table = Table(title=f"{args.model} on {args.data}, {summary['num_tasks']} tasks, greedy", title_justify="left")
-    table.add_column("")
-    table.add_column("value", justify="right")
-    table.add_column("95 % interval", justify="right")
-    for name, (low, high) in intervals.items():
-        table.add_row(name.replace("_", " "), f"{summary[name]:.3f}", f"{low:.3f} to {high:.3f}")
+    own_tokens = trained.sampling.max_new_tokens if trained else MAX_NEW_TOKENS
+    settings = {
+        "num_tasks": args.limit,
+        "batch_size": args.batch_size,
+        "max_new_tokens": args.max_new_tokens or max(own_tokens, MAX_NEW_TOKENS_GENERAL * (args.data == "general")),
+        "rules": trained and trained.reward,
+    }
     console = Console()
-    console.print(table)
+    if args.paired:
+        from oncurve.evaluate.paired import paired
+
+        found = paired(*(evaluate(load_policy(ModelConfig(path=m)), tasks, **settings) for m in args.models))
+        document, show = _paired_document(args, found), lambda: _show_paired(console, args, found)
+    elif args.samples:
+        args.temperature = args.temperature or 1.0
+        policy = load_policy(ModelConfig(path=args.models[0]))
+        sampled = evaluate_sampled(policy, tasks, num_samples=args.samples, temperature=args.temperature, **settings)
+        document, show = _sampled_document(args, sampled), lambda: _show_sampled(console, args, sampled)
+    else:
+        greedy = evaluate(load_policy(ModelConfig(path=args.models[0])), tasks, **settings)
+        document, show = _document(args, greedy), lambda: _show(console, args, greedy)
+    if args.json:
+        from oncurve.record.files import to_json
+
+        print(to_json(document | {"num_rejected_rows": len(tasks.rejections)}))
+        return 0
+    show()
     if text := describe_rejections(tasks.rejections, len(tasks)):
         console.print(text, highlight=False, markup=False, soft_wrap=True)
     return 0
+
+
+def _trained(model: str):
+    """The configuration of a run of `oncurve train`; None for any other model."""
+    from oncurve.cli.train import config_of
+    from oncurve.errors import RunError
+
+    try:
+        return config_of(Path(model))
+    except (RunError, OSError):
+        return None
+
+
+def _values(measures) -> dict:
+    intervals = {name: one.interval for name, one in measures.items() if one.interval}
+    return {name: one.value for name, one in measures.items()} | {"intervals_95": intervals}
+
+
+def _document(args: argparse.Namespace, found) -> dict:
+    from oncurve.evaluate.measures import by_category, by_kind, by_length
+
+    graded = found.graded
+    kinds = {kind: _values(own) for kind, own in by_kind(graded).items()}
+    categories = {name: {"num_tasks": n} | _values(own) for name, (n, own) in by_category(graded).items()}
+    lengths = [
+        {"from": low, "to": high, "num_tasks": n, "accuracy": one.value, "interval_95": one.interval}
+        for low, high, n, one in by_length(graded)
+    ]
+    return {
+        "model": args.models[0],
+        "data": args.data,
+        **_values(found.measures),
+        "num_tasks": len(graded),
+        "num_verifier_errors": len(found.scores) - len(graded),
+        "by_kind": kinds,
+        "by_category": categories,
+        "by_length_tokens": lengths,
+    }
+
+
+def _sampled_document(args: argparse.Namespace, found) -> dict:
+    return {
+        "model": args.models[0],
+        "data": args.data,
+        "samples": args.samples,
+        "temperature": args.temperature,
+        "num_tasks": len(found.tasks),
+        **_values(found.measures),
+    }
+
+
+def _paired_document(args: argparse.Namespace, found) -> dict:
+    metrics = {
+        name: {
+            "a_mean": one.a_mean,
+            "b_mean": one.b_mean,
+            "difference": one.difference,
+            "interval_95": one.interval_95,
+            "p_value": one.p_value,
+            "p_b_better": one.p_b_better,
+            "verdict": one.verdict,
+        }
+        for name, one in found.differences.items()
+    }
+    first = next(iter(metrics))
+    a, b = args.models
+    changed = {"gained": [one.row() for one in found.gained], "lost": [one.row() for one in found.lost]}
+    document = {"a": a, "b": b, "data": args.data, "num_tasks": found.num_tasks, "metric": first, **metrics[first]}
+    return document | {"metrics": metrics, "changed": changed}
+
+
+def _show(console, args: argparse.Namespace, found) -> None:
+    from oncurve.evaluate.measures import by_category, by_kind, by_length
+
+    graded = found.graded
+    _show_measures(console, f"{args.models[0]} on {args.data}, {len(graded)} tasks, greedy", found.measures)
+    if lost := len(found.scores) - len(graded):
+        console.print(f"left out: {lost} answers that the verifier failed on", style="yellow", highlight=False)
+    if len(kinds := by_kind(graded)) > 1:
+        for kind, own in kinds.items():
+            number = sum(one.task.kind == kind for one in graded)
+            _show_measures(console, f"{kind}, {number} tasks", own)
+    rows = [(name, n, own["accuracy"]) for name, (n, own) in by_category(graded).items() if "accuracy" in own]
+    _show_accuracy(console, "By category", "category", rows[:SHOWN_CATEGORIES])
+    if len(rows) > SHOWN_CATEGORIES:
+        console.print(f"and {len(rows) - SHOWN_CATEGORIES} more (--json has all)", style="dim", highlight=False)
+    lengths = [(f"{one.low} to {one.high}", one.num, one.accuracy) for one in by_length(graded)]
+    if len(lengths) > 1:
+        _show_accuracy(console, "By length of the answer", "tokens", lengths)
+
+
+def _show_sampled(console, args: argparse.Namespace, found) -> None:
+    how = f"{args.samples} answers each at temperature {args.temperature:g}"
+    _show_measures(console, f"{args.models[0]} on {args.data}, {len(found.tasks)} tasks, {how}", found.measures)
+    if not found.measures:
+        console.print("no verifier says what is correct, so there is nothing to count", highlight=False)
+
+
+def _show_measures(console, title: str, measures) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    console.print(Text(title, "italic"), soft_wrap=True)
+    table = Table()
+    table.add_column("")
+    table.add_column("value", justify="right")
+    table.add_column("95 % interval", justify="right")
+    for name, one in measures.items():
+        interval = f"{one.interval[0]:.3f} to {one.interval[1]:.3f}" if one.interval else "-"
+        table.add_row(LABELS.get(name, name.replace("_", " ")), f"{one.value:.3f}", interval)
+    console.print(table)
+
+
+def _show_accuracy(console, title: str, heading: str, rows) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    if not rows:
+        return
+    console.print(Text(title, "italic"))
+    table = Table()
+    table.add_column(heading, overflow="fold")
+    for name in ("tasks", "accuracy", "95 % interval"):
+        table.add_column(name, justify="right")
+    for name, number, one in rows:
+        table.add_row(Text(name), str(number), f"{one.value:.3f}", f"{one.interval[0]:.3f} to {one.interval[1]:.3f}")
+    console.print(table)
+
+
+def _show_paired(console, args: argparse.Namespace, found) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    def say(text: str, style: str = "") -> None:
+        console.print(Text(text, style), soft_wrap=True)
+
+    a, b = args.models
+    say(f"A         {a}\nB         {b}\non        {args.data}, {found.num_tasks} tasks, greedy\n")
+    table = Table()
+    for name in ("", "A", "B", "B - A", "95 % interval", "p", "verdict"):
+        table.add_column(name, justify="right" if name not in ("", "verdict") else "left", no_wrap=True)
+    styles = {"B is better": "green", "B is worse": "red", "can't tell": "yellow"}
+    for name, one in found.differences.items():
+        low, high = one.interval_95
+        table.add_row(
+            LABELS.get(name, name.replace("_", " ")),
+            f"{one.a_mean:.3f}",
+            f"{one.b_mean:.3f}",
+            f"{one.difference:+.3f}",
+            f"{low:+.3f} to {high:+.3f}",
+            f"{one.p_value:.4f}",
+            Text(one.verdict, styles[one.verdict]),
+        )
+    console.print(table)
+    for label, changed in (("gained", found.gained), ("lost", found.lost)):
+        say(f"\n{label:<10}{len(changed)} tasks that {'B' if label == 'gained' else 'A'} alone got right")
+        for one in changed[:SHOWN_CHANGED]:
+            say(f"  {one.a.task.id}: {_short(one.a.task.messages[-1].text)}")
+            say(f"    A  {_short(one.a.rollout.text)}\n    B  {_short(one.b.rollout.text)}", "dim")
+        if len(changed) > SHOWN_CHANGED:
+            say(f"  and {len(changed) - SHOWN_CHANGED} more (--json has all)", "dim")
+
+
+def _short(text: str) -> str:
+    line = json.dumps(text, ensure_ascii=False)[1:-1]
+    return line if len(line) <= SHOWN_CHARACTERS else line[: SHOWN_CHARACTERS - 1] + "…"

@@ -125,7 +125,7 @@ def _sentence(data: Mapping[str, Any]) -> str:
 def _results(rows: list[dict[str, Any]], step: int) -> Iterator[str]:
     from oncurve.cli.terminal import evaluated_labels
 
-    evaluated = [row for row in rows if "eval/accuracy/mean" in row and row["step"] <= step]
+    evaluated = [row for row in rows if "eval/accuracy/num_tasks" in row and row["step"] <= step]
     if not evaluated:
         yield "The run was not evaluated."
         return

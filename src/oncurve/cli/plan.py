@@ -43,7 +43,7 @@ def plan(config) -> dict:
     tasks = load_tasks(config.data)
     policy = load_policy(config.model, seed=config.seed)
     s = config.sampling
-    requests = Planner(tasks, s, config.seed).plan(1)
+    requests = Planner(tasks, config).plan(1)
     prompts = [policy.encode(request.task, s.max_new_tokens) for request in requests]
     answer_tokens = s.answers_per_prompt * s.max_new_tokens
     tokens_shared = sum(len(prompt) + answer_tokens for prompt in prompts)
@@ -63,6 +63,7 @@ def plan(config) -> dict:
         "answers_per_step": config.answers_per_step,
         "groups_per_step": s.prompts_per_step * s.groups_per_prompt,
         "group_size": s.answers_per_group,
+        "group_sizes": config.group_sizes,
         "prompts_per_update": config.prompts_per_update,
         "answers_per_update": config.answers_per_step * config.accumulate_steps,
         "num_steps": config.num_steps,
@@ -86,7 +87,7 @@ def _lines(found: dict):
     yield (
         "a step",
         f"{_count(found['prompts_per_step'], 'prompt')} x {found['answers_per_step'] // found['prompts_per_step']} answers "
-        f"= {found['answers_per_step']} answers, in {_count(found['groups_per_step'], 'group')} of {found['group_size']}",
+        f"= {found['answers_per_step']} answers, in {_count(found['groups_per_step'], 'group')} of {found['group_sizes']}",
     )
     yield (
         "an update",

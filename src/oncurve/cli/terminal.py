@@ -42,12 +42,22 @@ EVALUATED = {
     "Acc@0.95": "eval/heldout/acc@0.95",
     "valid format": "eval/heldout/valid_format",
 }
-GRADED = {"value": "eval/value/mean", "correct": "eval/accuracy/mean", "valid format": "eval/heldout/valid_format"}
+GRADED = {
+    "value": "eval/value/mean",
+    "correct": "eval/accuracy/mean",
+    "valid format": "eval/heldout/valid_format",
+    "COCO AP": "eval/heldout/coco_ap",
+    "MAE": "eval/heldout/mae",
+    "CER": "eval/heldout/cer",
+    "WER": "eval/heldout/wer",
+    "ANLS": "eval/heldout/anls",
+}
+GENERAL = {"general questions": "eval/general/accuracy"}
 
 
 def evaluated_labels(*rows: Mapping[str, float]) -> dict[str, str]:
     """The lines of a table of evaluations, label to metric: of boxes by IoU, of other kinds by their value."""
-    labels = EVALUATED if all("eval/mean_iou/mean" in row for row in rows) else GRADED
+    labels = (EVALUATED if all("eval/mean_iou/mean" in row for row in rows) else GRADED) | GENERAL
     return {label: name for label, name in labels.items() if all(name in row for row in rows)}
 
 
@@ -86,7 +96,7 @@ class Terminal:
                 self._say(f"          {data.name}: {text}")
         self._say(
             f"a step    {s.prompts_per_step} prompts x {s.answers_per_prompt} answers = {config.answers_per_step}, "
-            f"in groups of {s.answers_per_group}; an update takes {config.accumulate_steps} step"
+            f"in groups of {config.group_sizes}; an update takes {config.accumulate_steps} step"
             + "s"
             * (config.accumulate_steps > 1)
         )
@@ -116,12 +126,18 @@ class Terminal:
     def evaluated(self, step: int, evaluation: Evaluation) -> None:
         if self._first_step is None:
             self._begin = time.monotonic()  # the time left is of steps
-        mean, share = ("mean_iou", "acc@0.5") if evaluation.boxed else ("mean_value", "accuracy")
-        found, (low, high) = evaluation.summary, evaluation.intervals[mean]
-        label, correct = ("mean IoU", "Acc@0.5") if evaluation.boxed else ("value", "correct")
+        found = evaluation.summary
+        if not found["num_tasks"]:
+            self._say(f"held out  after step {step}: the verifier failed on every answer")
+            return
+        mean, label = ("mean_iou", "mean IoU") if evaluation.boxed else ("mean_value", "value")
+        low, high = evaluation.intervals[mean]
+        correct = (
+            f"{'Acc@0.5' if evaluation.boxed else 'correct'} {found['accuracy']:.3f}  " if "accuracy" in found else ""
+        )
         self._say(
             f"held out  after step {step}: {label} {found[mean]:.3f} [{low:.3f}, {high:.3f}]  "
-            f"{correct} {found[share]:.3f}  valid {found['valid_format']:.3f}  over {found['num_tasks']} tasks"
+            f"{correct}valid {found['valid_format']:.3f}  over {found['num_tasks']} tasks"
         )
 
     def noticed(self, message: str) -> None:
@@ -167,7 +183,7 @@ def clock(seconds: float) -> str:
 def print_outcome(console: Console, folder: Path) -> None:
     """The table at a run's end, held-out before against after, and what to do next."""
     reader = RunReader(folder)
-    rows = [row for row in reader.metrics() if "eval/accuracy/mean" in row]
+    rows = [row for row in reader.metrics() if "eval/accuracy/num_tasks" in row]
     before, after = rows[0], rows[-1]
     table = Table(title=f"Held out, {after['eval/accuracy/num_tasks']} tasks, greedy", title_justify="left")
     for name in ("", f"before (step {before['step']})", f"after (step {after['step']})", "change"):

@@ -23,21 +23,22 @@ Texts = Annotated[tuple[str, ...], BeforeValidator(_tuple)]
 class KindRules(Section):
     """What the rules of every kind have."""
 
-    floor: float = 0.0  # of an answer whose format does not parse
+    floor: float | None = 0.0  # of an answer whose format does not parse
 
     @property
     def bounds(self) -> tuple[float, float]:
         """The least and the most that a well-formed answer can get."""
         return 0.0, 1.0
 
-
-def _no_floor_above_0(rules: KindRules) -> KindRules:
-    if rules.floor > 0:
-        raise ValueError(
-            f"floor {rules.floor} is above 0, which a well-formed but wrong answer gets: a malformed answer would pay; "
-            "set floor no higher than 0"
-        )
-    return rules
+    @model_validator(mode="after")
+    def _doing_nothing_never_pays(self) -> Self:
+        low = self.bounds[0]
+        if self.floor is not None and self.floor > low:
+            raise ValueError(
+                f"floor {self.floor:g} is above {low:g}, the least that a well-formed answer can get: a malformed answer "
+                f"would pay; set floor to {low:g} or less"
+            )
+        return self
 
 
 class PlaceRules(KindRules):
@@ -65,15 +66,10 @@ class GroundingRules(BoxRules):
     format_bonus: NotNegativeFloat = 0.0
 
     @model_validator(mode="after")
-    def _doing_nothing_never_pays(self) -> Self:
+    def _threshold_stands_alone(self) -> Self:
         if self.threshold is not None and self.power != 1:
             raise ValueError(
                 f"threshold {self.threshold} gives 0 or 1, which power {self.power:g} leaves as it is; set power = 1.0"
-            )
-        if self.floor > self.format_bonus:
-            raise ValueError(
-                f"floor {self.floor} is above {self.format_bonus}, the least that a well-formed answer can get: "
-                "a malformed answer would pay; set floor no higher than format_bonus"
             )
         return self
 
@@ -91,10 +87,6 @@ class DetectionRules(BoxRules):
     ] = "boxes01"
     match_iou: Annotated[float, Field(gt=0, le=1)] = 0.5  # the least IoU of a match
 
-    @model_validator(mode="after")
-    def _doing_nothing_never_pays(self) -> Self:
-        return _no_floor_above_0(self)
-
 
 class PointingRules(PlaceRules):
     """1 inside the truth's box or disc, 0 outside; with `closeness`, its mean with how close the point is to the middle."""
@@ -103,18 +95,8 @@ class PointingRules(PlaceRules):
     dialect: Literal["point01", "molmo_point"] = "point01"
     closeness: bool = False
 
-    @model_validator(mode="after")
-    def _doing_nothing_never_pays(self) -> Self:
-        return _no_floor_above_0(self)
 
-
-class AnswerRules(KindRules):
-    """What the kinds share whose wrong answers get 0: a malformed one must not get more."""
-
-    floor: Annotated[float, Field(le=0)] = 0.0
-
-
-class CountingRules(AnswerRules):
+class CountingRules(KindRules):
     """1 for the truth's number, or for one within `band` of it."""
 
     type: Literal["counting"]
@@ -122,14 +104,14 @@ class CountingRules(AnswerRules):
     band: NotNegative = 0
 
 
-class OcrRules(AnswerRules):
+class OcrRules(KindRules):
     """1 - edit distance over the longer text's length."""
 
     type: Literal["ocr"]
     normalise: Literal["nfc"] = "nfc"
 
 
-class ChoiceRules(AnswerRules):
+class ChoiceRules(KindRules):
     """1 for the truth's choice."""
 
     type: Literal["choice"]
@@ -148,14 +130,14 @@ class ChoiceRules(AnswerRules):
         return choices
 
 
-class ShortAnswerRules(AnswerRules):
+class ShortAnswerRules(KindRules):
     """ANLS: the best normalised similarity to one of the truth's answers, 0 below `threshold` (arXiv 1905.13648)."""
 
     type: Literal["short_answer"]
     threshold: Annotated[float, Field(gt=0, le=1)] = 0.5
 
 
-class MathRules(AnswerRules):
+class MathRules(KindRules):
     """1 where the one final answer equals the truth in value, unit and type."""
 
     type: Literal["math"]
@@ -176,7 +158,6 @@ class SqlRules(KindRules):
     """1 where the query gives the truth's rows on every database."""
 
     type: Literal["sql"]
-    floor: Annotated[float, Field(le=0)] = 0.0  # a wrong query gets 0
     engine: Literal["sqlite", "duckdb", "postgres"] = "sqlite"
     setup: Texts = ()  # scripts, one a database, all with the same schema
     databases: Texts = ()  # or files, relative to the working directory
@@ -247,15 +228,6 @@ class _CautiousRules(KindRules):
     caution_gate: bool = False  # value 0 for an answer that claims a mental state, a diagnosis, an intent
     judge: JudgeConfig | None = None
 
-    @model_validator(mode="after")
-    def _doing_nothing_never_pays(self) -> Self:
-        if self.floor > 0:
-            raise ValueError(
-                f"floor {self.floor} is above 0, the least that a well-formed answer can get: a malformed answer would pay; "
-                "set floor no higher than 0"
-            )
-        return self
-
 
 class EvidenceRules(_CautiousRules):
     """A weighted sum of what can be seen, where, and how carefully it is said."""
@@ -285,17 +257,12 @@ class TextRules(KindRules):
         return sum(low for low, _ in ends), sum(high for _, high in ends)
 
     @model_validator(mode="after")
-    def _doing_nothing_never_pays(self) -> Self:
+    def _names_and_bounds(self) -> Self:
         if len({part.name for part in self.parts}) < len(self.parts):
             raise ValueError("two parts have one name; give them a name each")
         if self.bounds[0] == -inf:
             raise ValueError(
                 "a part has no lower bound, so no floor can lie below it; set most on every length_penalty"
-            )
-        if self.floor is not None and self.parts and self.floor > self.bounds[0]:
-            raise ValueError(
-                f"floor {self.floor:g} is above {self.bounds[0]:g}, the lowest total of these parts: an empty answer would pay; "
-                f"set floor no higher, or leave it out"
             )
         return self
 

@@ -3,10 +3,11 @@
 import re
 from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, Field, field_validator, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
 
 from oncurve.config.base import Momentum, NotNegative, NotNegativeFloat, Positive, PositiveFloat, Section, Share
-from oncurve.config.rewards import GroundingRules, RewardConfig
+from oncurve.config.groups import CurriculumConfig, GroupsConfig
+from oncurve.config.rewards import ComposeRules, GroundingRules, RewardConfig
 from oncurve.config.trackers import Trackers
 
 
@@ -16,6 +17,10 @@ def _is_name(name: str) -> str:
             f"name is one folder's name of letters, digits, _, - and . (runs_folder says where it stands); got {name}"
         )
     return name
+
+
+def _tuple(value: object) -> object:
+    return tuple(value) if isinstance(value, list) else value  # TOML has no tuples
 
 
 Name = Annotated[str, AfterValidator(_is_name)]
@@ -112,7 +117,18 @@ class SamplingConfig(Section):
     answers_per_prompt: Annotated[int, Field(ge=2)] = 8
     group_size: Annotated[int, Field(ge=2)] | None = None  # splits one prompt's answers; None: one group a prompt
     temperature: PositiveFloat = 1.0
+    temperatures: Annotated[tuple[PositiveFloat, ...], Field(min_length=1), BeforeValidator(_tuple)] | None = (
+        None  # a ladder in its place: answer i of a prompt is written at temperatures[i % their number]
+    )
     max_new_tokens: Positive = 16
+
+    @model_validator(mode="after")
+    def _has_one_temperature(self) -> Self:
+        if self.temperatures and self.temperature != 1:
+            raise ValueError(
+                f"temperature {self.temperature:g} and temperatures {list(self.temperatures)} are both set; leave one out"
+            )
+        return self
 
     @model_validator(mode="after")
     def _divides(self) -> Self:
@@ -123,6 +139,11 @@ class SamplingConfig(Section):
                 f"allowed here: {', '.join(map(str, divisors))}, or no group_size for one group a prompt"
             )
         return self
+
+    @property
+    def ladder(self) -> tuple[float, ...]:
+        """The temperatures of a prompt's answers, in turn."""
+        return self.temperatures or (self.temperature,)
 
     @property
     def answers_per_group(self) -> int:
@@ -140,6 +161,7 @@ class AdvantageConfig(Section):
     std: Literal["sample", "population", "none"] = "sample"
     over: Literal["group", "batch"] = "group"  # batch: mean and deviation over all answers of an update (REINFORCE++)
     eps: PositiveFloat = 1e-4
+    tolerance: NotNegativeFloat = 1e-9  # rewards of a group no further apart than this are equal: there is no signal
 
     @model_validator(mode="after")
     def _has_a_baseline(self) -> Self:
@@ -262,11 +284,13 @@ class EvaluateConfig(Section):
     num_tasks: Positive = 500
     num_probes: NotNegative = 8
     batch_size: Positive = 64
+    general: bool = False  # ask the built-in general questions too, to see what is forgotten
 
 
 EvalMetric = Literal[
     "eval/mean_iou/mean",
     "eval/accuracy/mean",
+    "eval/value/mean",
     "eval/heldout/acc@0.75",
     "eval/heldout/acc@0.95",
     "eval/heldout/valid_format",
@@ -282,7 +306,7 @@ class CheckpointConfig(Section):
     @classmethod
     def _in_full(cls, name: object) -> object:
         """`eval/mean_iou` for `eval/mean_iou/mean`, `eval/accuracy` for `eval/accuracy/mean`."""
-        return f"{name}/mean" if name in ("eval/mean_iou", "eval/accuracy") else name
+        return f"{name}/mean" if name in ("eval/mean_iou", "eval/accuracy", "eval/value") else name
 
 
 class TrainConfig(Section):
@@ -298,6 +322,8 @@ class TrainConfig(Section):
     data: DataConfig = ScenesData()
     heldout: DataConfig = ScenesData(split="heldout", num_scenes=2_000)
     sampling: SamplingConfig = SamplingConfig()
+    groups: GroupsConfig = GroupsConfig()
+    curriculum: CurriculumConfig = CurriculumConfig()
     reward: RewardConfig = GroundingRules()
     advantage: AdvantageConfig = AdvantageConfig()
     objective: ObjectiveConfig = GrpoObjective()
@@ -348,6 +374,62 @@ class TrainConfig(Section):
             )
         return self
 
+    @model_validator(mode="after")
+    def _groups_fit(self) -> Self:
+        size, policy, sampling = self.groups.size, self.groups.no_signal.type, self.sampling
+        if size.type == "adaptive" and not size.min <= sampling.answers_per_prompt <= size.max:
+            raise ValueError(
+                f"groups.size: min {size.min} and max {size.max} don't hold sampling.answers_per_prompt "
+                f"{sampling.answers_per_prompt}, the mean over a step's prompts; set min and max to either side of it"
+            )
+        if sampling.group_size and (size.type == "adaptive" or policy in ("resample", "hotter", "reassign")):
+            raise ValueError(
+                "sampling.group_size cuts one prompt's answers into groups of one size, which an adaptive size, resample, "
+                "hotter and reassign don't go with; leave group_size out"
+            )
+        if policy != "keep":
+            self._silent_groups_have_no_gradient(policy)
+        if policy == "supervise":
+            if self.objective.sft_weight:
+                raise ValueError(
+                    "objective.sft_weight supervises every group, and groups.no_signal supervise those without signal; "
+                    "leave one of them out"
+                )
+            if not self._writes_truths:
+                raise ValueError(
+                    f'groups.no_signal type = "supervise" needs truths that can be written out as answers, and those of '
+                    f'reward.type "{self.reward.type}" can\'t be; it takes grounding with dialect "box01" and evidence, alone '
+                    "or as a part. Choose another type for other tasks"
+                )
+        return self
+
+    @property
+    def _writes_truths(self) -> bool:
+        """Whether tasks that this reward grades can have a written answer."""
+        reward = self.reward
+        rules = [part.rules for part in reward.parts] if isinstance(reward, ComposeRules) else [reward]
+        return any(
+            own.dialect == "box01" if own.type == "grounding" else own.type in ("evidence", "kinds", "python")
+            for own in rules
+        )
+
+    def _silent_groups_have_no_gradient(self, policy: str) -> None:
+        """Raises `ValueError` where a group of equal rewards would teach something all the same."""
+        objective, no_signal = self.objective, f'groups.no_signal type = "{policy}"'
+        if objective.type == "ppo":
+            raise ValueError(f"{no_signal} is about groups of equal rewards, and PPO compares no group; leave it out")
+        if self.advantage.over == "batch":
+            raise ValueError(f'{no_signal} is about signal in a group; set advantage.over = "group" or leave it out')
+        if self.reward.type == "compose" and self.reward.normalise == "before":
+            raise ValueError(
+                f'{no_signal} looks at the whole reward, and reward.normalise "before" at each part; leave it out'
+            )
+        if policy == "skip" and (objective.kl.beta or objective.entropy):
+            raise ValueError(
+                f"{no_signal} leaves groups out of the forward, but a KL term or an entropy bonus gives them a gradient; "
+                'set type = "keep"'
+            )
+
     def _decouples(self) -> None:
         """Raises `ValueError` where advantages of single parts have no meaning."""
         if self.objective.type == "ppo":
@@ -358,6 +440,12 @@ class TrainConfig(Section):
             )
         if self.objective.kl.beta > 0 and self.objective.kl.place == "reward":
             raise ValueError('reward.normalise = "before" leaves no one reward for the KL term; set kl.place = "loss"')
+
+    @property
+    def group_sizes(self) -> str:
+        """How many answers a group has, in words: `8`, or `4 to 16`."""
+        size = self.groups.size
+        return f"{size.min} to {size.max}" if size.type == "adaptive" else str(self.sampling.answers_per_group)
 
     @property
     def prompts_per_update(self) -> int:

@@ -5,17 +5,21 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from oncurve.groups.signal import distinct, graded, why_no_signal
 from oncurve.types import Batch, Group, Rollout, Score
 
 Answer = tuple[Rollout, Score]
 
 
-def step_metrics(batch: Batch) -> dict[str, float]:
-    """Reward, groups, lengths and formats of one step. What can't be measured is absent, never 0."""
+def step_metrics(batch: Batch, tolerance: float = 0.0) -> dict[str, float]:
+    """Reward, groups, lengths and formats of one step, over all that was sampled. What can't be measured is absent, never 0.
+
+    Rewards of a group that lie no further apart than `tolerance` are equal.
+    """
     answers = [pair for group in batch.groups for pair in zip(group.rollouts, group.scores, strict=True)]
     return {
         **_rewards(batch.groups, answers),
-        **_groups(batch),
+        **_groups(batch, tolerance),
         **_lengths(answers),
         **_formats(answers),
         "prompts/num": len({group.task.id for group in batch.groups}),
@@ -25,49 +29,36 @@ def step_metrics(batch: Batch) -> dict[str, float]:
 
 
 def _rewards(groups: Sequence[Group], answers: Sequence[Answer]) -> dict[str, float]:
-    graded = [score for _, score in answers if score.status != "error"]
-    metrics = {"verifier/error/share": 1 - len(graded) / len(answers)}
-    if not graded:
+    counted = [score for _, score in answers if score.status != "error"]
+    metrics = {"verifier/error/share": 1 - len(counted) / len(answers)}
+    if not counted:
         return metrics
-    metrics["reward/total/mean"] = float(np.mean([score.value for score in graded]))
-    for part in sorted({part for score in graded for part in score.parts}):
-        metrics[f"reward/part/{part}/mean"] = float(np.mean([score.parts.get(part, 0.0) for score in graded]))
-    deviations = [np.std(rewards, ddof=1) for rewards in map(_graded_rewards, groups) if len(rewards) > 1]
-    if deviations:
-        metrics["reward/total/std_in_group"] = float(np.mean(deviations))
-        metrics["reward/total/variance_in_group"] = float(np.mean(np.square(deviations)))
+    metrics["reward/total/mean"] = float(np.mean([score.value for score in counted]))
+    for part in sorted({part for score in counted for part in score.parts}):
+        metrics[f"reward/part/{part}/mean"] = float(np.mean([score.parts.get(part, 0.0) for score in counted]))
+    for name, kept, power in (
+        ("std_in_group", graded, 0.5),
+        ("variance_in_group", graded, 1.0),
+        ("std_of_distinct", distinct, 0.5),
+    ):
+        rewards_PG = [[score.value for _, score in kept(group)] for group in groups]
+        if variances := [np.var(rewards, ddof=1) for rewards in rewards_PG if len(rewards) > 1]:
+            metrics[f"reward/total/{name}"] = float(np.mean(np.power(variances, power)))
     return metrics
 
 
-def _groups(batch: Batch) -> dict[str, float]:
-    causes = Counter(cause for group in batch.groups if (cause := why_no_signal(group)))
+def _groups(batch: Batch, tolerance: float) -> dict[str, float]:
+    causes = Counter(cause for group in batch.groups if (cause := why_no_signal(group, tolerance)))
     num, texts = len(batch.groups), [[rollout.text for rollout in group.rollouts] for group in batch.groups]
     return {
         "groups/no_signal/share": causes.total() / num,
         **{f"groups/no_signal/{cause}/share": count / num for cause, count in sorted(causes.items())},
+        "groups/trained/share": batch.roles.count("train") / num,
         "groups/size/mean": float(np.mean([len(group.rollouts) for group in batch.groups])),
+        "groups/size/max": max(len(group.rollouts) for group in batch.groups),
+        "groups/distinct_answers/mean": float(np.mean([len(set(t)) for t in texts])),
         "groups/duplicate_answers/share": 1 - sum(len(set(t)) for t in texts) / sum(map(len, texts)),
     }
-
-
-def why_no_signal(group: Group) -> str | None:
-    """Why all scored answers of a group got one reward, or None where they did not.
-
-    `too_few_scored` (the verifier failed on all but one at most), `all_invalid`, `identical`, `all_right`, `all_wrong`, or
-    `equal_rewards` where the verifier does not say what is correct.
-    """
-    graded = [pair for pair in zip(group.rollouts, group.scores, strict=True) if pair[1].status != "error"]
-    if len(graded) < 2:
-        return "too_few_scored"
-    if len({score.value for _, score in graded}) > 1:
-        return None
-    if all(score.status == "invalid" for _, score in graded):
-        return "all_invalid"
-    if len({rollout.text for rollout, _ in graded}) == 1:
-        return "identical"
-    if any(score.correct is None for _, score in graded):
-        return "equal_rewards"
-    return "all_right" if all(score.correct for _, score in graded) else "all_wrong"
 
 
 def _lengths(answers: Sequence[Answer]) -> dict[str, float]:
@@ -98,7 +89,3 @@ def repetition(tokens: Sequence[int]) -> float:
     """The share of an answer's 3-grams that occurred before in it; 0 for fewer than four tokens."""
     grams = list(zip(tokens, tokens[1:], tokens[2:], strict=False))
     return 1 - len(set(grams)) / len(grams) if grams else 0.0
-
-
-def _graded_rewards(group: Group) -> list[float]:
-    return [reward for reward, scored in zip(group.rewards_G, group.scored_G, strict=True) if scored]

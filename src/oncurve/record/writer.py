@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 from pydantic import BaseModel
 
 from oncurve.errors import RunError
+from oncurve.record.checkpoint import Checkpoint
 from oncurve.record.files import LOCK, append, numbered, put, to_json, writing
 from oncurve.record.reader import RunReader, image_file, probes_file, step_file
 from oncurve.record.schema import ARROW_SCHEMA, SCHEMA_VERSION, AnswerRecord
@@ -36,11 +37,19 @@ class RunWriter:
 
     @classmethod
     def create(
-        cls, folder: Path, config: BaseModel, command: str, *, replace: bool = False, reward_rules: str | None = None
+        cls,
+        folder: Path,
+        config: BaseModel,
+        command: str,
+        *,
+        replace: bool = False,
+        reward_rules: str | None = None,
+        forked_from: Mapping[str, Any] | None = None,
     ) -> "RunWriter":
         """Start a run in a new or empty folder; `replace` deletes the run that was there, and nothing but a run.
 
         `reward_rules` are the grader's, with the hash of a reward function's file, so that a resume can tell a change.
+        `forked_from` is noted where the run goes on from another.
         """
         with writing(folder):
             folder.mkdir(parents=True, exist_ok=True)
@@ -58,6 +67,7 @@ class RunWriter:
             | {name: _version(name) for name in ("oncurve", "torch", "transformers")},
             "started": _now(),
             "reward_rules": reward_rules,
+            **({"forked_from": dict(forked_from)} if forked_from else {}),
             "config": config.model_dump(mode="json"),
         }
         put(folder / "config.json", to_json(info, indent=2).encode() + b"\n")  # first: from here on it is a run
@@ -130,6 +140,28 @@ class RunWriter:
         self._coming.clear()
         for image in coming:
             image.result()
+
+
+def fork_run(folder: Path, found: Checkpoint | None, config: BaseModel, command: str, rules: str) -> Path:
+    """A run of its own that goes on from a checkpoint of `folder`, or begins anew: `FOLDER-fork-1`, `-2` and so on.
+
+    It appears whole or not at all; its `config.json` names the run, the step and the rules that it comes from. Raises
+    `RunError` where the disk does not take it.
+    """
+    number = 1
+    while (fork := folder.with_name(f"{folder.name}-fork-{number}")).exists():
+        number += 1
+    then = RunReader(folder).info["reward_rules"]
+    origin = {"run": str(folder), "step": found.step if found else 0, "reward_rules": then}
+    config = config.model_copy(update={"name": fork.name, "runs_folder": str(fork.parent)})
+    aside = fork.with_name(f".{fork.name}.tmp")
+    with writing(fork):
+        shutil.rmtree(aside, ignore_errors=True)
+        RunWriter.create(aside, config, command, reward_rules=rules, forked_from=origin)
+        if found:
+            shutil.copytree(found.folder, aside / "checkpoints" / found.folder.name)
+        aside.rename(fork)
+    return fork
 
 
 def _make_folders(run_folder: Path) -> None:

@@ -1,5 +1,6 @@
 """Rewards made of others: by the kind of a task, or as a weighted sum of parts with gates."""
 
+import os
 from functools import cache
 from math import isnan
 
@@ -26,6 +27,7 @@ class KindsVerifier:
     """Hands each task to the verifier of its kind, opened when a task of that kind is met."""
 
     version = "kinds/1"
+    num_threads = os.cpu_count() or 1
 
     def __init__(self, allow_unsafe: bool):
         self._of = cache(lambda kind: verifier_of(kind, allow_unsafe=allow_unsafe))

@@ -157,11 +157,15 @@ def match(found: Sequence[Any], wanted: Sequence[Any]) -> list[tuple[int, int, f
 def factuality(seen: Observation, region: Region) -> float:
     """Right attributes over those annotated and those that contradict them; half of it under another type.
 
-    A mentioned attribute contradicts where an annotated one lies on the same axis: `up` against `down`. What the
-    lexicon does not know is looked for word by word. Nothing annotated: nothing can be wrong.
+    A mentioned attribute contradicts where an annotated one lies on the same axis: `up` against `down`. A description
+    that holds two of one axis, more than is annotated, commits itself to nothing and gets 0. What the lexicon does not
+    know is looked for word by word. Nothing annotated: nothing can be wrong.
     """
     mentioned = lexicons.mentions(seen.description)
     known = [lexicons.attribute_of(attribute) for attribute in region.attributes]
+    stated = {place for place in known if place}
+    if any(len(names) > 1 and any((axis, name) not in stated for name in names) for axis, names in mentioned.items()):
+        return 0.0
     right, axes = 0, {axis for axis, _ in filter(None, known)}
     for attribute, place in zip(region.attributes, known, strict=True):
         right += place[1] in mentioned.get(place[0], ()) if place else _holds(seen.description, attribute)

@@ -26,7 +26,8 @@ class LocalGrader:
         self.latencies_ms: list[float] = []
         self._rules = rules
         self._verifier = open_verifier(rules, allow_unsafe=allow_unsafe)
-        self._num_threads = getattr(self._verifier, "num_threads", 1)
+        num_threads = getattr(self._verifier, "num_threads", 1)
+        self._threads = ThreadPoolExecutor(num_threads) if num_threads > 1 else None  # a sandbox ends with its thread
         self.rules = f"{self._verifier.version} {rules.model_dump_json()}"
 
     def check(self, tasks: Iterable[Task]) -> None:
@@ -35,11 +36,7 @@ class LocalGrader:
             self._verifier.check(task, self._rules_of(task))
 
     def grade(self, pairs: Sequence[tuple[Task, Rollout]]) -> list[Score]:
-        if self._num_threads == 1:
-            timed = [self._timed(pair) for pair in pairs]
-        else:
-            with ThreadPoolExecutor(self._num_threads) as threads:
-                timed = list(threads.map(self._timed, pairs))
+        timed = list((self._threads.map if self._threads else map)(self._timed, pairs))
         self.latencies_ms = [latency_ms for _, latency_ms in timed]
         return [score for score, _ in timed]
 

@@ -16,7 +16,7 @@ from oncurve.sandbox.box import Sandbox
 from oncurve.truths import CodeTest, CodeTruth
 
 MAX_RECORDED, NUM_DRAWN = 32, 32
-TIMEOUT_S = 20.0
+TIMEOUT_S = 60.0
 CASES: dict[str, dict[str, Any]] = {
     "HumanEval/2": {"tolerance": 1e-6},  # abs(result - expected) < 1e-6
     "HumanEval/4": {"tolerance": 1e-6},

@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from oncurve.config.rewards import KindRules
+from oncurve.config.rewards import KindRules, RewardConfig
 from oncurve.errors import BrokenTruth, ConfigError
 from oncurve.types import Task, Verifier
 
@@ -35,6 +35,16 @@ def rules_for(task: Task, rules: KindRules) -> KindRules:
     if not task.options or rules.type != task.kind:
         return rules
     return _merged(rules, json.dumps(task.options, sort_keys=True))
+
+
+def rules_of(reward: RewardConfig, kind: str) -> KindRules | None:
+    """The rules of `kind` that a reward grades by, alone or among others; None where it has none but a function's."""
+    found: Any = reward
+    if reward.type == "kinds":
+        found = getattr(reward, kind)
+    elif reward.type == "compose":
+        found = next((part.rules for part in reward.parts if part.rules.type == kind and part.is_for(kind)), None)
+    return found if isinstance(found, KindRules) and found.type == kind else None
 
 
 @lru_cache(maxsize=4096)

@@ -58,8 +58,8 @@ class LocalSampler:
         prompts = [self.policy.encode(request.task, self.max_new_tokens) for request in requests]
         answers = [
             [
-                _Answer(r.task.id, i, r.temperature, uniforms(seed, step, r.task.id, i, self.max_new_tokens))
-                for i in range(r.num_answers)
+                _Answer(r.task.id, i, r.temperature_of(i), uniforms(seed, step, r.task.id, i, self.max_new_tokens))
+                for i in range(r.first_index, r.first_index + r.num_answers)
             ]
             for r in requests
         ]

@@ -33,6 +33,7 @@ class Question(BaseModel):
         default_factory=list
     )
     options: dict[str, Any] = Field(default_factory=dict)
+    category: str = ""
 
 
 def parse_question(row: Mapping[str, Any]) -> Question:
@@ -52,7 +53,7 @@ def task_of(question: Question, default_id: str, images: tuple[TaskImage, ...] =
     except ValueError as error:
         raise DataError(str(error)) from None
     task_id = default_id if question.id is None else str(question.id)
-    return Task(task_id, question.kind, _messages(question, images), truth, options)
+    return Task(task_id, question.kind, _messages(question, images), truth, options, question.category)
 
 
 def read_text(path: Path) -> str:

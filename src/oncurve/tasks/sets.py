@@ -16,7 +16,7 @@ from oncurve.tasks.questions import Question, parse_question, read_lines, read_t
 from oncurve.tasks.rows import DataRow, Rejection, place_box, read_coco, read_jsonl
 from oncurve.tasks.scenes import draw_scene, make_scene
 from oncurve.truths import Box, BoxTruth
-from oncurve.types import Message, Task, TaskImage
+from oncurve.types import Kind, Message, Task, TaskImage
 
 FORMS = """allowed are
   scenes:train   scenes:heldout                            built-in scenes
@@ -24,7 +24,9 @@ FORMS = """allowed are
   FILE.jsonl?space=pixel_original&order=xywh               spaces: unit, thousand, percent, pixel_original;
                                                            orders: xyxy, xywh, cxcywh, yxyx
   FILE.jsonl                                               tasks of any kind: kind, prompt, truth (docs/rewards.md)
+  general                                                  built-in short questions outside most tasks
   FILE.json?images=FOLDER                                  COCO's instances"""
+GENERAL = Path(__file__).parent / "general.jsonl"
 NUM_SHOWN = 3  # places of one reason, and rows in an error
 
 
@@ -47,7 +49,10 @@ class SceneTasks:
         scene = make_scene(self.config.split, index, self.config.max_things)
         task_id = f"{self.name}/{index}"
         image = TaskImage.of(draw_scene(scene), task_id)
-        return _task(task_id, image, self.config.prompt, scene.phrase, scene.box)
+        return _task(task_id, image, self.config.prompt, scene.phrase, scene.box, scene.things[0].name)
+
+    def kind(self, index: int) -> Kind:
+        return "grounding"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +77,9 @@ class FigureTasks:
         message = Message("user", self.config.prompt or PROMPTS[language], (image,))
         return Task(task_id, "evidence", (message,), figure.truth, {"language": language})
 
+    def kind(self, index: int) -> Kind:
+        return "evidence"
+
 
 @dataclass(frozen=True, slots=True)
 class DiskTasks:
@@ -87,7 +95,10 @@ class DiskTasks:
 
     def __getitem__(self, index: int) -> Task:
         row, box = self.rows[index]
-        return _task(row.id, open_image(row.image), self.prompt, row.phrase, box)
+        return _task(row.id, open_image(row.image), self.prompt, row.phrase, box, row.phrase)
+
+    def kind(self, index: int) -> Kind:
+        return "grounding"
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +116,9 @@ class QuestionTasks:
     def __getitem__(self, index: int) -> Task:
         place, question = self.questions[index]
         return task_of(question, place, tuple(open_image(self.folder / path) for path in question.images))
+
+    def kind(self, index: int) -> Kind:
+        return self.questions[index][1].kind
 
 
 def load_tasks(config: DataConfig) -> SceneTasks | FigureTasks | DiskTasks | QuestionTasks:
@@ -170,6 +184,8 @@ def parse_data(text: str) -> DataConfig:
     source, _, query = text.partition("?")
     if source in ("scenes:train", "scenes:heldout", "figures:train", "figures:heldout"):
         named = dict(zip(("type", "split"), source.split(":"), strict=True))
+    elif source == "general":
+        named = {"type": "tasks", "path": str(GENERAL)}
     elif source.endswith((".jsonl", ".json")):
         lines = "jsonl" if query else "tasks"
         named = {"type": lines if source.endswith(".jsonl") else "coco", "path": source}
@@ -220,9 +236,9 @@ def describe_rejections(rejections: Sequence[Rejection], num_tasks: int) -> str:
     return f"{len(rejections)} of {total} rows left out: {', '.join(parts)}" if parts else ""
 
 
-def _task(task_id: str, image: TaskImage, prompt: str, phrase: str, box: Box) -> Task:
+def _task(task_id: str, image: TaskImage, prompt: str, phrase: str, box: Box, category: str) -> Task:
     message = Message("user", prompt_text(prompt, phrase), (image,))
-    return Task(task_id, "grounding", (message,), BoxTruth(box))
+    return Task(task_id, "grounding", (message,), BoxTruth(box), category=category)
 
 
 def _size_px(path: Path) -> tuple[int, int] | ImageError:

@@ -123,14 +123,18 @@ CHECKS: tuple[Callable[[str, Sequence[Honest]], Finding | None], ...] = (
 def constant(
     kind: str, does: str, right: str, honest: Sequence[Honest], paid: dict[str, list[tuple[Case, Score]]]
 ) -> Finding:
-    """The best of the fixed answers in `paid`, each with the tasks that it is not the truth of."""
+    """The best of the fixed answers in `paid`, each on the tasks that it is not from.
+
+    Where all tasks have one truth, a fixed answer is the honest one: the lift says so, and nothing is broken.
+    """
     means = {text: fmean(score.value for _, score in scores) for text, scores in paid.items()}
     text = max(means, key=means.__getitem__)
     best, own = means[text], fmean(h.right.value for h in honest)
     nothing = fmean(h.yard.nothing for h in honest)
     gain = own - nothing
     case, score = max(paid[text], key=lambda pair: pair[1].value)
-    ok = kind in FREE or (gain > 0 and best - nothing <= MAX_CONSTANT_SHARE * gain)
+    alike = kind in FREE or len({h.case.right for h in honest}) == 1
+    ok = alike or (gain > 0 and best - nothing <= MAX_CONSTANT_SHARE * gain)
     verdict = f"best constant answer {best:.3g}, honest ones {own:.3g}: lift {own - best:+.3g}"
     return Finding(
         "constant", kind, does, right, True, verdict, ok, Example(case.task.id, text, score), len(means), int(not ok)

@@ -41,6 +41,7 @@ DIAGNOSES = (
     "he has been dep\u200bressed for long",
     "she is d\u0435pressed",  # a Cyrillic letter
     "\uff44\uff45pressed and lonely",  # full-width letters
+    "he is d e p r e s s e d",
     "这个人患有抑郁症",
     "他很伤心",
 )

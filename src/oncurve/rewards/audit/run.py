@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, get_args
+from typing import get_args
 
 from oncurve.config.rewards import KIND_RULES, KindRules, PythonRules, RewardConfig
 from oncurve.errors import BrokenReward
@@ -17,7 +17,7 @@ from oncurve.rewards.audit.attack import ATTACKS, Attack, Case, Exploit, Yardsti
 from oncurve.rewards.audit.checks import CHECKS, Honest, constant, do_nothing, summed
 from oncurve.rewards.audit.finding import Finding
 from oncurve.rewards.audit.written import NONSENSE, better_answers, constant_answers, right_answer, wrong_answers
-from oncurve.rewards.kinds import rules_for
+from oncurve.rewards.kinds import rules_for, rules_of
 from oncurve.types import Grader, Rollout, Score, Task, TaskSet
 
 NUM_TASKS, NUM_TASKS_QUICK = 8, 3  # of one kind
@@ -213,16 +213,6 @@ def is_right(score: Score, attack: Attack, yard: Yardstick) -> bool:
     if score.status == "error":
         return score.reason == "not_graded"
     return attack.judge(score, yard)
-
-
-def rules_of(reward: RewardConfig, kind: str) -> KindRules | None:
-    """The rules of `kind` that a reward grades by, alone or among others; None where it has none but a function's."""
-    found: Any = reward
-    if reward.type == "kinds":
-        found = getattr(reward, kind)
-    elif reward.type == "compose":
-        found = next((part.rules for part in reward.parts if part.rules.type == kind and part.is_for(kind)), None)
-    return found if isinstance(found, KindRules) and found.type == kind else None
 
 
 def slowest_s(reward: RewardConfig) -> float:

@@ -11,7 +11,7 @@ from oncurve.config.rewards import KindRules
 from oncurve.geometry.boxes import iou
 from oncurve.geometry.dialects import Found, print_boxes, print_point
 from oncurve.geometry.written import BOX_DIALECTS
-from oncurve.truths import Box, CodeTruth, DiscTruth, Point
+from oncurve.truths import Box, CodeTruth, DiscTruth, Point, Region
 from oncurve.types import Task
 
 CORNERS: tuple[Box, ...] = ((0.0, 0.0, 0.1, 0.1), (0.9, 0.9, 1.0, 1.0), (0.9, 0.0, 1.0, 0.1), (0.0, 0.9, 0.1, 1.0))
@@ -207,11 +207,15 @@ def _report(task: Task, rules: KindRules, regions: Sequence[tuple[Box, str, str]
 
 
 def _evidence(task: Task, rules: KindRules) -> str:
-    joined = {"en": ", ".join, "zh": "、".join}[rules.language]
-    regions = task.truth.regions
-    return _report(
-        task, rules, [(r.region, r.type, joined(r.attributes or (r.type.replace("_", " "),))) for r in regions]
-    )
+    return _report(task, rules, [(r.region, r.type, described(r)) for r in task.truth.regions])
+
+
+def described(region: Region) -> str:
+    """Example: `head down` for a `face_region` that is `down`, `arms crossed` for arms that are."""
+    noun = region.type.removesuffix("_region").replace("_", " ")
+    noun = {"face": "head", "body posture": "person", "posture": "person"}.get(noun, noun)
+    said = [attribute.replace("_", " ") for attribute in region.attributes]
+    return ", ".join(one if noun in one else f"{noun} {one}" for one in said) or noun
 
 
 def _wrong_evidence(task: Task, rules: KindRules) -> Iterable[str]:

@@ -1,0 +1,163 @@
+"""Evaluation: held-out tasks answered, graded by the rules of their kind, and summed up. It never touches training."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+
+from oncurve.config.rewards import KIND_RULES, ComposeRules, KindsRules, PythonRules, RewardConfig
+from oncurve.evaluate.measures import Graded, Measures, by_kind, measures_of, sampled_measures
+from oncurve.rewards.grader import LocalGrader
+from oncurve.rewards.kinds import rules_of
+from oncurve.rollout.local import LocalSampler
+from oncurve.truths import truth_json
+from oncurve.types import Request, Rollout, Score, Task, TaskSet
+
+NAMED = {"accuracy": "eval/accuracy/mean", "mean_iou": "eval/mean_iou/mean", "mean_value": "eval/value/mean"}
+"""Measures of the held-out set that the record names apart; the others are `eval/heldout/<measure>`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """One greedy answer to each task, and its score. An answer whose verifier failed counts nowhere."""
+
+    tasks: tuple[Task, ...]
+    rollouts: tuple[Rollout, ...]
+    scores: tuple[Score, ...]
+
+    @property
+    def graded(self) -> list[Graded]:
+        return [one for one in map(Graded, self.tasks, self.rollouts, self.scores) if one.score.status != "error"]
+
+    @property
+    def boxed(self) -> bool:
+        """Whether every task asks for one box, so that an IoU says it all."""
+        return all(task.kind == "grounding" for task in self.tasks)
+
+    @property
+    def measures(self) -> Measures:
+        return measures_of(self.graded)
+
+    @property
+    def summary(self) -> dict[str, float]:
+        """The values of `measures`, and `num_tasks`."""
+        return {name: one.value for name, one in self.measures.items()} | {"num_tasks": len(self.graded)}
+
+    @property
+    def intervals(self) -> dict[str, tuple[float, float]]:
+        """95 % intervals: Wilson's for shares, a percentile bootstrap over tasks for the others."""
+        return {name: one.interval for name, one in self.measures.items() if one.interval}
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """The summary under the names of the record; of several kinds, each kind's as well."""
+        found, graded = self.measures, self.graded
+        metrics = {NAMED.get(name, f"eval/heldout/{name}"): one.value for name, one in found.items()}
+        kinds = by_kind(graded)
+        if len(kinds) > 1:
+            metrics |= {f"eval/{k}/{name}": one.value for k, own in kinds.items() for name, one in own.items()}
+        return metrics | {"eval/accuracy/num_tasks": len(graded)}
+
+    def probes(self, count: int) -> list[dict]:
+        """The first `count` tasks for people to read: question, truth, answer, score, images by hash."""
+        kept = list(zip(self.tasks, self.rollouts, self.scores, strict=True))[:count]
+        return [
+            {
+                "task_id": task.id,
+                "kind": task.kind,
+                "question": task.messages[-1].text,
+                "images": [image.sha256 for image in task.images],
+                "truth": truth_json(task.truth),
+                "text": rollout.text,
+                "score": asdict(score),
+            }
+            for task, rollout, score in kept
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class SampledEvaluation:
+    """Several sampled answers to each task, `_T` tasks, and their scores."""
+
+    tasks: tuple[Task, ...]
+    rollouts_T: tuple[tuple[Rollout, ...], ...]
+    scores_T: tuple[tuple[Score, ...], ...]
+
+    @property
+    def graded_T(self) -> list[list[Graded]]:
+        """The answers to each task whose verifier did not fail."""
+        return [
+            [Graded(task, rollout, score) for rollout, score in zip(*some, strict=True) if score.status != "error"]
+            for task, *some in zip(self.tasks, self.rollouts_T, self.scores_T, strict=True)
+        ]
+
+    @property
+    def measures(self) -> Measures:
+        return sampled_measures(self.graded_T)
+
+
+def evaluate(
+    policy, tasks: TaskSet, *, num_tasks: int, batch_size: int, max_new_tokens: int, rules: RewardConfig | None = None
+) -> Evaluation:
+    """Answer the first `num_tasks` tasks greedily and grade them as `grade` does."""
+    asked, answers_T = [], []
+    for some, rollouts_T in _answered(policy, tasks, num_tasks, 1, 0.0, batch_size, max_new_tokens, 0):
+        asked += some
+        answers_T += rollouts_T
+    rollouts = [rollout for (rollout,) in answers_T]
+    return Evaluation(tuple(asked), tuple(rollouts), tuple(grade(list(zip(asked, rollouts, strict=True)), rules)))
+
+
+def evaluate_sampled(
+    policy,
+    tasks: TaskSet,
+    *,
+    num_tasks: int,
+    num_samples: int,
+    temperature: float,
+    batch_size: int,
+    max_new_tokens: int,
+    rules: RewardConfig | None = None,
+    seed: int = 0,
+) -> SampledEvaluation:
+    """Answer the first `num_tasks` tasks `num_samples` times each and grade them as `grade` does."""
+    asked, answers_T = [], []
+    for some, rollouts_T in _answered(
+        policy, tasks, num_tasks, num_samples, temperature, batch_size, max_new_tokens, seed
+    ):
+        asked += some
+        answers_T += rollouts_T
+    scores = iter(grade([(task, r) for task, some in zip(asked, answers_T, strict=True) for r in some], rules))
+    scores_T = tuple(tuple(next(scores) for _ in some) for some in answers_T)
+    return SampledEvaluation(tuple(asked), tuple(answers_T), scores_T)
+
+
+def _answered(
+    policy,
+    tasks: TaskSet,
+    num_tasks: int,
+    num_samples: int,
+    temperature: float,
+    batch_size: int,
+    max_new_tokens: int,
+    seed: int,
+) -> Iterator[tuple[list[Task], list[tuple[Rollout, ...]]]]:
+    """Batches of tasks with their answers."""
+    sampler = LocalSampler(policy, max_new_tokens=max_new_tokens, batch_size=batch_size)
+    count, size = min(num_tasks, len(tasks)), max(1, batch_size // num_samples)
+    for begin in range(0, count, size):
+        batch = [tasks[i] for i in range(begin, min(begin + size, count))]
+        yield batch, sampler.sample([Request(task, num_samples, temperature) for task in batch], step=0, seed=seed)
+
+
+def grade(pairs: Sequence[tuple[Task, Rollout]], rules: RewardConfig | None = None) -> list[Score]:
+    """Score answers by the rules of their kind, whatever else training rewards.
+
+    A kind's rules are those that `rules`, the reward of training, has for it, or else the kind's defaults. Parts that
+    grade the text alone, and functions, only grade tasks of kind `text`, which have nothing else.
+    """
+    own = {kind: rules and rules_of(rules, kind) for kind in {task.kind for task, _ in pairs}}
+    grader = LocalGrader(KindsRules(type="kinds", **{k: found or KIND_RULES[k](type=k) for k, found in own.items()}))
+    if "text" not in own or not isinstance(rules, PythonRules | ComposeRules):
+        return grader.grade(pairs)
+    by_text = iter(LocalGrader(rules).grade([pair for pair in pairs if pair[0].kind == "text"]))
+    by_kind = iter(grader.grade([pair for pair in pairs if pair[0].kind != "text"]))
+    return [next(by_text if task.kind == "text" else by_kind) for task, _ in pairs]
