@@ -6,11 +6,11 @@ from dataclasses import replace
 import pytest
 
 from oncurve.config.rewards import KIND_RULES, GroundingRules, PythonRules
-from oncurve.config.schema import FiguresData, ScenesData
+from oncurve.config.schema import ScenesData
 from oncurve.rewards.canary import Canaries
 from oncurve.rewards.grader import LocalGrader
 from oncurve.tasks.sets import load_tasks
-from oncurve.truths import AnswersTruth, BoxTruth, ChoiceTruth, CountTruth, MathTruth, TextTruth
+from oncurve.truths import NoTruth, parse_truth
 from oncurve.types import Message, Score, Task
 
 
@@ -89,26 +89,45 @@ def test_a_run_that_goes_on_keeps_its_first_verdicts(scenes):
     assert Canaries(Said([]), GroundingRules(), others, first).flipped() == []
 
 
-ASKED = (Message("user", "look"),)
-TASKS = [
-    Task("count", "counting", ASKED, CountTruth(3)),
-    Task("read", "ocr", ASKED, TextTruth("STOP")),
-    Task("choose", "choice", ASKED, ChoiceTruth("left"), {"choices": ["left", "right"]}),
-    Task("answer", "short_answer", ASKED, AnswersTruth(("a red bus",))),
-    Task("solve", "math", ASKED, MathTruth("42")),
-    Task("box", "grounding", ASKED, BoxTruth((0.2, 0.2, 0.6, 0.6))),
-    load_tasks(FiguresData(type="figures", num_figures=1))[0],
-]
+SETUP = "CREATE TABLE cats (name TEXT, age INTEGER); INSERT INTO cats VALUES "
+SEEN = {"region": [0.3, 0.1, 0.5, 0.3], "type": "face_region", "description": "the head is down", "confidence": 0.9}
+TASKS = {
+    "grounding": ({"box": [0.2, 0.2, 0.6, 0.6]}, {"dialect": "qwen3_vl"}),
+    "detection": ({"boxes": [[0.1, 0.1, 0.3, 0.4], [0.5, 0.5, 0.9, 0.8]]}, {}),
+    "pointing": ({"point": [0.8, 0.2], "radius": 0.05}, {}),
+    "counting": ({"count": 3}, {"format": "tag"}),
+    "ocr": ({"text": "STOP HERE"}, {}),
+    "choice": ({"choice": "left"}, {"choices": ["left", "right"]}),
+    "short_answer": ({"answers": ["a red bus"]}, {}),
+    "math": ({"answer": "42"}, {}),
+    "code": ({"stdin_tests": [{"stdin": f"{word}\n", "stdout": f"{word}\n"} for word in ("cat", "dog")]}, {}),
+    "sql": (
+        {"sql": "SELECT name FROM cats WHERE age < 6"},
+        {"setup": [SETUP + "('Tom', 3), ('Old', 12);", SETUP + "('Pip', 7), ('Zoe', 2);"]},
+    ),
+    "evidence": ({"regions": [{"region": [0.3, 0.1, 0.5, 0.3], "type": "arms", "attributes": ["arms crossed"]}]}, {}),
+    "reply": ({"evidence": [SEEN]}, {}),
+}
 
 
-@pytest.mark.parametrize("task", TASKS, ids=lambda task: task.kind)
-def test_each_kind_has_a_right_and_a_wrong_one(task):
-    rules = KIND_RULES[task.kind](type=task.kind)
+@pytest.mark.parametrize("kind", TASKS)
+def test_each_kind_has_a_right_and_a_wrong_one(kind):
+    truth, options = TASKS[kind]
+    task = Task(kind, kind, (Message("user", "look"),), parse_truth(kind, truth), options)
+    rules = KIND_RULES[kind](type=kind)
     canaries = Canaries(LocalGrader(rules), rules, [task])
     right, wrong = canaries.first
     assert right["value"] > wrong["value"]
     if right["correct"] is not None:
         assert (right["correct"], wrong["correct"]) == (True, False)
+    assert canaries.flipped() == []
+
+
+def test_a_text_without_truth_has_a_right_one_only():
+    task = Task("t", "text", (Message("user", "describe it"),), NoTruth(), {"parts": [{"type": "repetition"}]})
+    rules = KIND_RULES["text"](type="text")
+    canaries = Canaries(LocalGrader(rules), rules, [task])
+    assert len(canaries.first) == 1
     assert canaries.flipped() == []
 
 
