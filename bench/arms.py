@@ -42,7 +42,9 @@ MEANS = {
     "reward_std_in_group": "reward/total/std_in_group",
 }
 
-Arms = dict[str, dict[str, object]]  # by name, the overrides of the recipe that make it
+Arms = dict[
+    str, dict[str, object]
+]  # by name, the overrides of the recipe that make it; `program`: in place of `oncurve`
 
 
 def parser(about: str, arms: Arms, out: Path, runs: str) -> argparse.ArgumentParser:
@@ -103,16 +105,10 @@ def run(args: argparse.Namespace, arm: str, seed: int, overrides: dict[str, obje
     """One run, its held-out curve over the answers and tokens that were sampled, and means of its steps."""
     folder = args.runs_folder / f"{arm}-{seed}"
     options = COMMON | {"num_steps": args.steps, "seed": seed, "name": folder.name, "runs_folder": str(folder.parent)}
-    command = [
-        sys.executable,
-        "-m",
-        "oncurve",
-        "train",
-        str(HERE / "recipes/cat_and_dog.toml"),
-        "--replace",
-        "--no-audit",
-    ]
-    command += [f"--{key}={toml(value)}" for key, value in (options | overrides).items()]
+    program = [str(HERE / overrides["program"])] if "program" in overrides else ["-m", "oncurve"]
+    given = {key: value for key, value in (options | overrides).items() if key != "program"}
+    command = [sys.executable, *program, "train", str(HERE / "recipes/cat_and_dog.toml"), "--replace", "--no-audit"]
+    command += [f"--{key}={toml(value)}" for key, value in given.items()]
     done = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"})
     if done.returncode:
         raise SystemExit(f"{' '.join(command)}\n{done.stderr}")

@@ -6,7 +6,8 @@
 Short runs of `recipes/cat_and_dog.toml` from the built-in model over 320 scenes (three passes), at a constant rate. Held-out
 mean IoU (200 scenes, greedy) is compared after as many answers as the shorter of an arm and its baseline has sampled, seed by
 seed. Two rewards: `binary` pays 1 for an IoU of at least 0.75 and 0 below, so that half of the first groups are all wrong;
-`graded` pays the squared IoU, so that nearly every group has a signal. Writes docs/results/groups.json and
+`graded` pays the squared IoU, so that nearly every group has a signal. `conformal` is trl-cgrpo's rule
+(bench/conformal.py). Writes docs/results/groups.json and
 docs/img/groups.png. Finished runs are kept as lines of runs/bench-groups/finished.jsonl: stop it and start it again.
 """
 
@@ -27,6 +28,7 @@ ARMS = {
     "fixed": BINARY,
     "adaptive": BINARY | ADAPTIVE,
     "adaptive_by_group": BINARY | ADAPTIVE | BY_GROUP,
+    "conformal": BINARY | {"program": "bench/conformal.py"},
     "skip": BINARY | no_signal(type="skip"),
     "resample": BINARY | no_signal(type="resample", max_rounds=3),
     "hotter": BINARY | no_signal(type="hotter", max_rounds=2, num_answers=4),
@@ -42,7 +44,7 @@ ARMS = {
     "easy_first_graded": GRADED | {"curriculum": {"order": "easy_first"}},
 }
 PANELS = {
-    "size of groups": ["fixed", "adaptive", "adaptive_by_group", "adaptive_resample"],
+    "size of groups": ["fixed", "adaptive", "adaptive_by_group", "adaptive_resample", "conformal"],
     "groups without signal": ["fixed", "skip", "resample", "hotter", "reassign", "supervise"],
     "temperatures and order": ["fixed", "ladder", "easy_first", "band"],
     "graded reward": ["fixed_graded", "adaptive_graded", "ladder_graded", "easy_first_graded"],

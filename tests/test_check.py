@@ -1,5 +1,6 @@
 """What `oncurve check` concludes from what it measured, by hand; the measuring itself on a few scenes."""
 
+import json
 from dataclasses import replace
 
 import pytest
@@ -15,9 +16,10 @@ from oncurve.check import (
     measure_prompts,
     reasons_of,
 )
-from oncurve.config.schema import EvaluateConfig, PpoObjective, SamplingConfig, ScenesData, TrainConfig
+from oncurve.config.rewards import MathRules
+from oncurve.config.schema import EvaluateConfig, PpoObjective, SamplingConfig, ScenesData, TasksData, TrainConfig
 from oncurve.errors import DataError
-from oncurve.groups.assemble import make_group
+from oncurve.groups.assemble import Member, make_group
 from oncurve.rewards.audit.finding import Finding
 from oncurve.rewards.grader import LocalGrader
 from oncurve.tasks.sets import load_tasks
@@ -27,6 +29,7 @@ PROMPTS = Prompts(100, 100, 0, 70, 75.0, 80, 4096, (), ())
 BASELINE = Baseline(16, 128, 0.4, 0.1, 0.9, 0.0, 0.0, 0.25, {"all_wrong": 0.25}, {"num_tasks": 32})
 DRY_RUN = DryRun(80, 16, True, 2**30, 2**34)
 DURATION = Duration(1.0, 0.0, 1.0, 1800, 2, 0.0, 3600.0)
+ANSWERS = [("whole", "42"), ("broken", "\\frac{1}{")]
 SOUND = [Finding("constant", "grounding", "", "")]
 BROKEN = [*SOUND, Finding("giant_box", "grounding", "", "", ok=False)]
 
@@ -93,7 +96,8 @@ def test_the_baseline_by_hand(text_task, rollout):
 
     def group(name: str, *scores: Score):
         answers = [rollout(name, i, text=f"{i}", stop="length" if i else "end") for i in range(len(scores))]
-        return make_group(text_task(name), answers, scores, "rules")
+        task = text_task(name)
+        return make_group([Member(task, one, score, "rules") for one, score in zip(answers, scores, strict=True)])
 
     found = baseline_of([group("a", right, wrong), group("b", wrong, wrong), group("c", invalid, invalid)], {})
     assert (found.num_groups, found.num_answers) == (3, 6)
@@ -113,6 +117,18 @@ def test_every_prompt_is_measured(policy):
     assert (found.num_measured, found.shortest, found.longest) == (6, min(lengths), max(lengths))
     assert sorted(lengths[i] for i in longest) == sorted(lengths)[-2:]
     assert fitting == list(range(6))
+
+
+def test_a_truth_that_can_not_be_graded_is_named(policy, tmp_path):
+    rows = [
+        {"id": name, "kind": "math", "prompt": "how many?", "truth": {"answer": answer}} for name, answer in ANSWERS
+    ]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    config = TrainConfig(reward=MathRules(type="math"), data=TasksData(type="tasks", path=str(tmp_path / "rows.jsonl")))
+    tasks = load_tasks(config.data)
+    found, _, _ = measure_prompts(policy, tasks, range(2), config, LocalGrader(config.reward))
+    assert len(found.broken_truths) == 1
+    assert found.broken_truths[0].startswith("broken: ")
 
 
 def test_prompts_beyond_the_context_are_named(policy):

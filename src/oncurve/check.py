@@ -10,9 +10,9 @@ from statistics import fmean, median
 import torch
 
 from oncurve.config.schema import TrainConfig
-from oncurve.errors import BrokenTruth, DataError
+from oncurve.errors import BrokenTruth, DataError, ModelError
 from oncurve.evaluate import evaluate
-from oncurve.groups.assemble import assemble
+from oncurve.groups.assemble import Member, assemble
 from oncurve.groups.planner import Planner
 from oncurve.monitor.metrics import step_metrics
 from oncurve.policy.check import check_shared_prefix
@@ -86,11 +86,11 @@ class Duration:
 
     sample_s: float  # of a step
     grade_s: float  # of a step
-    update_s: float  # of a step's share of an update
+    update_s: float | None  # of a step's share of an update; None where an update does not fit into memory
     num_steps: int
     num_evaluations: int
     evaluation_s: float
-    run_s: float
+    run_s: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +132,12 @@ class Report:
 
 
 def check(
-    config: TrainConfig, *, max_hours: float, limit: int | None = None, say: Callable[[str], None] = lambda _: None
+    config: TrainConfig,
+    *,
+    max_hours: float,
+    limit: int | None = None,
+    allow_unsafe: bool = False,
+    say: Callable[[str], None] = lambda _: None,
 ) -> Report:
     """Try out all that a run of `config` needs; nothing is written, and the weights on disk stay as they are.
 
@@ -140,8 +145,8 @@ def check(
     what `train` raises for a configuration that can't start.
     """
     tasks, heldout = load_tasks(config.data), load_tasks(config.heldout)
-    Planner(tasks, config.sampling, config.seed)  # refuses too few tasks
-    grader = LocalGrader(config.reward)
+    Planner(tasks, config)  # refuses too few tasks
+    grader = LocalGrader(config.reward, allow_unsafe=allow_unsafe)
     say("loading the model")
     policy = load_policy(config.model, seed=config.seed)
     if config.objective.kl.beta > 0:
@@ -153,8 +158,8 @@ def check(
     say("attacking the reward")
     found = tuple(audit(grader, config.reward, tasks, quick=True))
     say("sampling the baseline")
-    chosen = _spread(tasks, fitting, config)
-    steps, sample_s, grade_s = _sampled(policy, grader, chosen, config)
+    asked_SP = _spread(tasks, fitting, config)
+    steps, sample_s, grade_s = _sampled(policy, grader, asked_SP, config)
     begin = time.perf_counter()
     evaluation = evaluate(
         policy,
@@ -163,17 +168,18 @@ def check(
         batch_size=config.evaluate.batch_size,
         max_new_tokens=config.sampling.max_new_tokens,
         rules=config.reward,
+        allow_unsafe=allow_unsafe,
     )
     per_task_s = (time.perf_counter() - begin) / len(evaluation.tasks)
-    baseline = baseline_of([group for groups in steps for group in groups], evaluation.summary)
-    say("timing an update")
-    updater = Updater(policy, config)
-    update_s = _timed_update(updater, steps, config)
+    groups = [group for groups in steps for group in groups]
+    baseline = baseline_of(groups, evaluation.summary, config.advantage.tolerance)
     say("trying the longest prompts")
-    dry_run = _dry_run(policy, updater, [tasks[i] for i in longest], config)
+    dry_run = _dry_run(policy, [tasks[i] for i in longest], config)
+    say("timing an update")
+    update_s = _timed_update(Updater(policy, config), steps, config) if dry_run.fits else None
     duration = duration_of(config, sample_s, grade_s, update_s, per_task_s, len(heldout))
     guide = guide_of(config, found, prompts, baseline, duration, max_hours)
-    examples = list({task.id: task for task in chosen if task.images}.values())[:NUM_EXAMPLES]
+    examples = {task.id: task for asked in asked_SP for task in asked if task.images}
     return Report(
         prompts,
         found,
@@ -183,7 +189,7 @@ def check(
         tuple(reasons_of(prompts, found, baseline, dry_run, duration, max_hours)),
         guide,
         shared,
-        tuple((task, policy.encode(task).model_image_sizes) for task in examples),
+        tuple((task, policy.encode(task).model_image_sizes) for task in list(examples.values())[:NUM_EXAMPLES]),
     )
 
 
@@ -233,9 +239,9 @@ def measure_prompts(
     return measured, longest, fitting
 
 
-def baseline_of(groups: Sequence[Group], heldout: dict[str, float]) -> Baseline:
+def baseline_of(groups: Sequence[Group], heldout: dict[str, float], tolerance: float = 0.0) -> Baseline:
     """The groups as `metrics.jsonl` would have them."""
-    found = step_metrics(Batch(0, tuple(groups), tuple((0.0,) * len(group.rollouts) for group in groups)))
+    found = step_metrics(Batch(0, tuple(groups), tuple((0.0,) * len(group.rollouts) for group in groups)), tolerance)
     causes = {
         name.removeprefix(CAUSES).removesuffix("/share"): value
         for name, value in found.items()
@@ -256,13 +262,15 @@ def baseline_of(groups: Sequence[Group], heldout: dict[str, float]) -> Baseline:
 
 
 def duration_of(
-    config: TrainConfig, sample_s: float, grade_s: float, update_s: float, per_task_s: float, num_heldout: int
+    config: TrainConfig, sample_s: float, grade_s: float, update_s: float | None, per_task_s: float, num_heldout: int
 ) -> Duration:
     """The whole run: its steps, and an evaluation before, every `evaluate.every_steps` and at the end."""
     every, num_steps = config.evaluate.every_steps, config.num_steps
     num_evaluations = 1 + (-(-num_steps // every) if every else 1)
     evaluation_s = per_task_s * min(config.evaluate.num_tasks, num_heldout)
-    run_s = num_steps * (sample_s + grade_s + update_s) + num_evaluations * evaluation_s
+    run_s = None
+    if update_s is not None:
+        run_s = num_steps * (sample_s + grade_s + update_s) + num_evaluations * evaluation_s
     return Duration(sample_s, grade_s, update_s, num_steps, num_evaluations, evaluation_s, run_s)
 
 
@@ -301,7 +309,7 @@ def reasons_of(
                 "model.gradient_checkpointing or model.lora",
             )
         )
-    if duration.run_s > 3600 * max_hours:
+    if not _affordable(duration, max_hours):
         found.append(
             Reason(
                 "too_long", f"the run would take {duration.run_s / 3600:.1f} hours, more than {max_hours:g} (--hours)"
@@ -321,7 +329,7 @@ def guide_of(
     """Is the task verifiable, do rewards tell answers apart, is sampling affordable: so SFT, GRPO or PPO."""
     verifiable = all(f.ok for f in findings) and not prompts.broken_truths and not baseline.verifier_errors
     discriminates = baseline.no_signal <= MUCH_WITHOUT_SIGNAL
-    affordable = duration.run_s <= 3600 * max_hours
+    affordable = _affordable(duration, max_hours)
     formatted = baseline.valid_format >= MIN_VALID
     method = "ppo" if config.objective.type == "ppo" else "grpo"
     if not verifiable:
@@ -346,6 +354,10 @@ def guide_of(
     return Guide(verifiable, discriminates, affordable, method, advice)
 
 
+def _affordable(duration: Duration, max_hours: float) -> bool:
+    return duration.run_s is None or duration.run_s <= 3600 * max_hours
+
+
 def _too_hard(baseline: Baseline) -> bool:
     causes = baseline.causes
     return causes.get("all_wrong", 0) + causes.get("all_invalid", 0) > baseline.no_signal / 2
@@ -367,31 +379,46 @@ def _mend(baseline: Baseline) -> str:
 # Trying it out
 
 
-def _spread(tasks: TaskSet, fitting: Sequence[int], config: TrainConfig) -> list[Task]:
-    """Tasks for the baseline, evenly over those that fit; whole steps, at least two."""
-    size = config.sampling.prompts_per_step
-    count = size * max(2, -(-MIN_PROMPTS // size))
-    return [tasks[fitting[i * len(fitting) // count]] for i in range(count)]
+def _spread(tasks: TaskSet, fitting: Sequence[int], config: TrainConfig) -> list[list[Task]]:
+    """Tasks for the baseline by step, evenly over those that fit: at least two steps, none of which asks a task twice."""
+    size = min(config.sampling.prompts_per_step, len(fitting))
+    num_steps = max(2, -(-MIN_PROMPTS // size))
+    stride = max(1, len(fitting) // (size * num_steps))
+    places = [[(step * size + i) * stride % len(fitting) for i in range(size)] for step in range(num_steps)]
+    return [[tasks[fitting[place]] for place in some] for some in places]
 
 
 def _sampled(
-    policy: Policy, grader: LocalGrader, chosen: Sequence[Task], config: TrainConfig
+    policy: Policy, grader: LocalGrader, asked_SP: Sequence[Sequence[Task]], config: TrainConfig
 ) -> tuple[list[tuple[Group, ...]], float, float]:
     """Each step's groups; seconds to sample and to grade a step, without the first one's warming up."""
     s, sampler = config.sampling, LocalSampler(policy, max_new_tokens=config.sampling.max_new_tokens)
     steps, sample_s, grade_s = [], [], []
-    for number, begin in enumerate(range(0, len(chosen), s.prompts_per_step), 1):
-        asked = chosen[begin : begin + s.prompts_per_step]
-        requests = [Request(task, s.answers_per_prompt, s.temperature) for task in asked]
+    for number, asked in enumerate(asked_SP, 1):
+        requests = [_request(task, s.answers_per_prompt, config) for task in asked]
         start = time.perf_counter()
-        rollouts_PG = sampler.sample(requests, step=number, seed=config.seed)
+        try:
+            rollouts_PG = sampler.sample(requests, step=number, seed=config.seed)
+        except (MemoryError, RuntimeError) as error:
+            if not _is_out_of_memory(error):
+                raise
+            raise ModelError(
+                f"model {config.model.path}: {len(asked)} x {s.answers_per_prompt} answers can't be sampled in the memory "
+                "that there is; lower sampling.prompts_per_step or sampling.answers_per_prompt"
+            ) from None
         sample_s.append(time.perf_counter() - start)
         start = time.perf_counter()
-        scores = iter(grader.grade([(task, r) for task, some in zip(asked, rollouts_PG, strict=True) for r in some]))
-        scores_PG = [[next(scores) for _ in some] for some in rollouts_PG]
+        pairs = [(task, r) for task, some in zip(asked, rollouts_PG, strict=True) for r in some]
+        scores = grader.grade(pairs)
         grade_s.append(time.perf_counter() - start)
-        steps.append(assemble(asked, rollouts_PG, scores_PG, grader.rules, s.answers_per_group))
+        members = [Member(task, r, score, grader.rules) for (task, r), score in zip(pairs, scores, strict=True)]
+        steps.append(assemble(members, s.group_size))
     return steps, fmean(sample_s[1:]), fmean(grade_s[1:])
+
+
+def _request(task: Task, num_answers: int, config: TrainConfig) -> Request:
+    ladder = config.sampling.ladder
+    return Request(task, num_answers, ladder[0], 0, ladder if len(ladder) > 1 else ())
 
 
 def _timed_update(updater: Updater, steps: Sequence[Sequence[Group]], config: TrainConfig) -> float:
@@ -411,8 +438,15 @@ def _batch(number: int, groups: Sequence[Group]) -> Batch:
     )
 
 
-def _dry_run(policy: Policy, updater: Updater, longest: Sequence[Task], config: TrainConfig) -> DryRun:
-    s = config.sampling
+def _is_out_of_memory(error: Exception) -> bool:
+    """On a CPU torch raises a plain RuntimeError: "DefaultCPUAllocator: can't allocate memory"."""
+    return isinstance(error, MemoryError | torch.OutOfMemoryError) or "can't allocate memory" in str(error)
+
+
+def _dry_run(policy: Policy, longest: Sequence[Task], config: TrainConfig) -> DryRun:
+    s, size = config.sampling, config.groups.size
+    num_answers = size.max if size.type == "adaptive" else s.answers_per_prompt
+    once = config.objective.model_copy(update={"passes": 1, "mini_batches": 1, "truncated": "keep"})
     prompt_tokens = max(len(policy.encode(task)) for task in longest)
     on_gpu = policy.device.type == "cuda"
     if on_gpu:
@@ -420,18 +454,14 @@ def _dry_run(policy: Policy, updater: Updater, longest: Sequence[Task], config: 
     ends, policy.eos_ids, fits = policy.eos_ids, frozenset({NO_TOKEN}), True
     try:
         sampler = LocalSampler(policy, max_new_tokens=s.max_new_tokens)
-        rollouts_PG = sampler.sample(
-            [Request(task, s.answers_per_prompt, s.temperature) for task in longest], step=0, seed=0
-        )
+        rollouts_PG = sampler.sample([_request(task, num_answers, config) for task in longest], step=0, seed=0)
         groups = [
             Group(task, rollouts, (NO_SCORE,) * len(rollouts), "")
             for task, rollouts in zip(longest, rollouts_PG, strict=True)
         ]
-        once = config.objective.model_copy(update={"passes": 1, "mini_batches": 1, "truncated": "keep"})
-        updater.objective, updater.config = once, config.model_copy(update={"objective": once})
-        updater.update([_batch(1, groups)])
+        Updater(policy, config.model_copy(update={"objective": once})).update([_batch(1, groups)])
     except (MemoryError, RuntimeError) as error:
-        if not isinstance(error, MemoryError | torch.OutOfMemoryError) and "memory" not in str(error):
+        if not _is_out_of_memory(error):
             raise
         fits = False
     finally:

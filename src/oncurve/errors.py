@@ -2,7 +2,9 @@
 
 
 class OncurveError(Exception):
-    """Bad input or a bad place to write to. The command line prints it without a traceback and exits with status 2."""
+    """Bad input or a bad place to write to. The command line prints it without a traceback and exits with `status`."""
+
+    status = 2
 
 
 class ConfigError(OncurveError, ValueError):
@@ -35,3 +37,9 @@ class BrokenTruth(OncurveError, ValueError):
 
 class SandboxError(OncurveError, RuntimeError):
     """Code that would run with less isolation than asked for, or a sandbox that can't start a child."""
+
+
+class RunStopped(OncurveError):
+    """A run that its own health rules ended, as the configuration asked."""
+
+    status = 3

@@ -10,26 +10,29 @@ from itertools import compress
 from math import nan
 from pathlib import Path
 from statistics import fmean
-from typing import Protocol
+from typing import NoReturn, Protocol
 
 import numpy as np
 import torch
 
 from oncurve.advantage import decoupled_advantages, update_advantages
 from oncurve.answers import AnswerTerms
+from oncurve.config.loader import overridden
 from oncurve.config.schema import ObjectiveConfig, TrainConfig
-from oncurve.errors import DataError, RunError
+from oncurve.errors import DataError, RunError, RunStopped
 from oncurve.evaluate import Evaluation, evaluate
 from oncurve.groups.assemble import Member, assemble
 from oncurve.groups.planner import Planner
 from oncurve.groups.signal import why_no_signal
 from oncurve.interrupt import Interrupt
+from oncurve.monitor.guard import Guard
 from oncurve.monitor.metrics import step_metrics
+from oncurve.monitor.watch import Decision
 from oncurve.policy.check import PrefixCheck, check_shared_prefix
 from oncurve.policy.load import load_policy, load_weights, save_model
 from oncurve.policy.policy import Policy
 from oncurve.record import checkpoint
-from oncurve.record.files import locked
+from oncurve.record.files import locked, numbered
 from oncurve.record.reader import RunReader
 from oncurve.record.schema import AnswerRecord
 from oncurve.record.trackers import TrackedRun, open_trackers
@@ -41,7 +44,7 @@ from oncurve.rollout.local import LocalSampler
 from oncurve.sft import written_answer
 from oncurve.sync import sync
 from oncurve.tasks.labels import written
-from oncurve.tasks.sets import load_tasks, parse_data
+from oncurve.tasks.sets import check_truths, load_tasks, parse_data
 from oncurve.truths import truth_json
 from oncurve.types import Batch, Group, Request, Role, TaskSet
 from oncurve.update import Updater
@@ -87,15 +90,35 @@ def train(
     resume: Path | None = None,
     replace: bool = False,
     audit: bool = False,
+    allow_unsafe: bool = False,
 ) -> Path:
     """Run `config` to its end and return the run's folder; `resume` goes on from that run's last intact checkpoint.
 
-    `audit` attacks the reward first, quickly, and raises `BrokenReward` where it can be won without the task. Raises
-    `DataError`, `ModelError` or `RunError` for what a user can mend, and `KeyboardInterrupt` that says how to go on
-    after Ctrl-C: the first stops at the end of the update with a checkpoint, the second at once.
+    `audit` attacks the reward first, quickly, and raises `BrokenReward` where it can be won without the task. Where
+    `config.health` asks for it, a verdict ends the run (`RunStopped`) or sends it back: the folder is then that of the
+    run that went on from an older checkpoint. Raises `DataError`, `ModelError` or `RunError` for what a user can mend, and
+    `KeyboardInterrupt` that says how to go on after Ctrl-C: the first stops at the end of the update with a checkpoint,
+    the second at once.
     """
-    with ExitStack() as held:
-        return _train(config, command, reporter, held, resume=resume, replace=replace, audit=audit)
+    overridden(config, config.health.rollback_with)
+    while True:
+        try:
+            with ExitStack() as held:
+                return _train(
+                    config, command, reporter, held,
+                    resume=resume, replace=replace, audit=audit, allow_unsafe=allow_unsafe,
+                )  # fmt: skip
+        except _GoBack as back:
+            resume, replace, audit = back.folder, False, False
+            config = TrainConfig.model_validate_json(json.dumps(RunReader(resume).config))
+
+
+class _GoBack(Exception):
+    """A run goes on in `folder`, from an older checkpoint."""
+
+    def __init__(self, folder: Path):
+        super().__init__(folder)
+        self.folder = folder
 
 
 def _train(
@@ -107,10 +130,12 @@ def _train(
     resume: Path | None,
     replace: bool,
     audit: bool,
+    allow_unsafe: bool,
 ) -> Path:
     trackers = open_trackers(config.trackers)
     tasks, heldout = load_tasks(config.data), load_tasks(config.heldout)
-    grader = LocalGrader(config.reward)
+    grader = LocalGrader(config.reward, allow_unsafe=allow_unsafe)
+    check_truths(tasks, grader.check)
     if audit:
         refuse_broken(grader, config.reward, tasks)
     policy = load_policy(config.model, seed=config.seed)
@@ -131,6 +156,11 @@ def _train(
         step = 0
     else:
         writer, step = _resume(folder, config, policy, updater, planner, reporter)
+    if grader.isolation:
+        writer.event(step, "isolation", level=grader.isolation)
+    reader = RunReader(folder)
+    rollbacks = (reader.info.get("forked_from") or {}).get("num_rollbacks", 0)
+    guard = Guard(config.health, writer, reporter.noticed, past=reader.metrics(), num_rollbacks=rollbacks)
     reporter.started(config, folder, check, tasks, heldout)
     if step == config.num_steps:
         reporter.noticed(f"all {step} steps of this run are done, so nothing is left to go on with")
@@ -141,18 +171,12 @@ def _train(
     if config.heldout == config.data:
         reporter.noticed("held-out and training tasks are the same: the evaluation shows memory, not ability")
     clock, was_short = Clock(), False
-    reader = RunReader(folder)
     first_verdicts = next((event["first"] for event in reader.events() if event["kind"] == "canaries"), None)
     canaries = Canaries(grader, config.reward, tasks, first_verdicts)
     if first_verdicts is None:
         writer.event(step, "canaries", first=canaries.first)
     kept_step = (step or -1) if resume else None
     trackers.start(TrackedRun(reader.config["name"], folder, reader.info["started"], reader.config, kept_step))
-
-    def record_metrics(step: int, values: dict[str, float]) -> None:
-        writer.metrics(step, values)
-        trackers.metrics(step, values)
-        note_faults()
 
     def note_faults() -> None:
         for tracker, why in trackers.faults():
@@ -161,6 +185,12 @@ def _train(
 
     held.callback(note_faults)
     held.callback(trackers.finish)
+
+    def measured(step: int, metrics: dict[str, float]) -> None:
+        writer.metrics(step, metrics)
+        trackers.metrics(step, metrics)
+        note_faults()
+        guard.observe(step, metrics)
 
     def evaluate_now() -> None:
         with clock("evaluate"):
@@ -171,9 +201,10 @@ def _train(
                 batch_size=config.evaluate.batch_size,
                 max_new_tokens=config.sampling.max_new_tokens,
                 rules=config.reward,
+                allow_unsafe=allow_unsafe,
             )
             forgotten = _general(policy, config) if config.evaluate.general else {}
-        record_metrics(step, found.metrics | forgotten | {"time/evaluate_s": clock.seconds["evaluate"]})
+        measured(step, found.metrics | forgotten | {"time/evaluate_s": clock.seconds["evaluate"]})
         writer.images(image for task in found.tasks[: config.evaluate.num_probes] for image in task.images)
         writer.probes(step, found.probes(config.evaluate.num_probes))
         reporter.evaluated(step, found)
@@ -190,7 +221,7 @@ def _train(
     if interrupt.asked:
         interrupt.leave(step)
     while step < config.num_steps:
-        first, assembled, seconds, measured = step + 1, [], [], []
+        first, assembled, seconds, graded = step + 1, [], [], []
         for number in range(first, first + config.accumulate_steps):
             clock.reset()
             with clock("grade"):
@@ -225,9 +256,9 @@ def _train(
             assembled.append((number, groups, planner.roles(groups)))
             seconds.append(dict(clock.seconds))
             p95_ms = float(np.quantile(latencies_ms, 0.95))
-            measured.append({"groups/rounds/num": rounds, "verifier/latency_ms/p95": p95_ms})
+            graded.append({"groups/rounds/num": rounds, "verifier/latency_ms/p95": p95_ms})
             if canaries.first:
-                measured[-1]["verifier/canary/flips"] = len(flips)
+                graded[-1]["verifier/canary/flips"] = len(flips)
         clock.reset()
         with clock("update"):
             batches = make_batches(assembled, updater, config)
@@ -236,7 +267,7 @@ def _train(
             sync(policy, config.objective.optimizer_steps)
         update_seconds = dict(clock.seconds)
         for batch, terms, losses, own_seconds, own in zip(
-            batches, result.terms, result.losses, seconds, measured, strict=True
+            batches, result.terms, result.losses, seconds, graded, strict=True
         ):
             step = batch.step
             last = step == batches[-1].step
@@ -246,7 +277,7 @@ def _train(
                 writer.step(step, answer_records(batch, terms, policy, config.objective))
             spent = own_seconds | (update_seconds if last else {}) | {"record": clock.seconds.pop("record")}
             metrics |= _speed_metrics(metrics, spent)
-            record_metrics(step, metrics)
+            measured(step, metrics)
             if metrics.get("policy/skipped_updates/count"):
                 file = f"steps/step-{step:06d}.parquet"
                 writer.event(step, "skipped_update", file=file)
@@ -255,6 +286,10 @@ def _train(
         clock.reset()
         if _due(config.evaluate.every_steps, step, config):
             evaluate_now()
+        if decision := guard.decide(step, list(numbered(folder / "checkpoints"))):
+            if decision.action == "pause":
+                save_now()
+            _act(decision, step, folder, config, command, grader.rules, rollbacks, reporter)
         leaving = interrupt.asked
         if leaving or _due(config.checkpoint.every_steps, step, config):
             save_now()
@@ -279,6 +314,32 @@ def _fork(folder: Path, config: TrainConfig, command: str, rules: str, reporter:
         f"don't mix, so the run goes on as {fork}, and {folder} stays as it is"
     )
     return fork
+
+
+def _act(
+    decision: Decision,
+    step: int,
+    folder: Path,
+    config: TrainConfig,
+    command: str,
+    rules: str,
+    num_rollbacks: int,
+    reporter: Reporter,
+) -> NoReturn:
+    """End the run, or send it back to an older checkpoint with a changed setting, as a run of its own."""
+    if decision.action != "rollback":
+        saved = f"step {step} is saved" if decision.action == "pause" else "the last checkpoint stays as it is"
+        raise RunStopped(
+            f"{decision.why}: the run ends after step {step}; {saved}\n    look at it with   oncurve doctor {folder}\n"
+            f"    and go on with    oncurve train --resume {folder}"
+        )
+    found, changed = checkpoint.latest(folder, decision.to_step), overridden(config, decision.overrides)
+    fork = fork_run(folder, found, changed, command, rules, num_rollbacks=num_rollbacks + 1)
+    reporter.noticed(
+        f"{decision.why}: back to step {found.step} with {', '.join(decision.overrides)}. The run goes on as {fork}, and "
+        f"{folder} stays as it is"
+    )
+    raise _GoBack(fork)
 
 
 def _general(policy: Policy, config: TrainConfig) -> dict[str, float]:

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+import torch
 from PIL import Image
 
 from oncurve.record.reader import RunReader
@@ -92,6 +93,24 @@ def test_check_of_a_model_that_knows_no_format(oncurve, folder):
     assert "100% of groups have no signal: warm up first" in done.out
     assert "more than 1e-09 (--hours)" in done.out
     assert "so SFT, then GRPO" in done.out
+
+
+def test_check_says_where_memory_ends(oncurve, folder, warmed, monkeypatch):
+    arguments = ("check", folder / "train.toml", f"--model.path={warmed}")
+
+    def out_of_memory(*_, **__):
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("oncurve.update.Updater.update", out_of_memory)
+        done = oncurve(*arguments, "--json")
+    found = json.loads(done.out)
+    assert (done.status, [reason["reason"] for reason in found["reasons"]]) == (1, ["out_of_memory"])
+    assert (found["dry_run"]["fits"], found["duration"]["run_s"]) == (False, None)
+    monkeypatch.setattr("oncurve.rollout.local.LocalSampler.sample", out_of_memory)
+    done = oncurve(*arguments)
+    assert done.status == 2
+    assert "2 x 4 answers can't be sampled" in done.err
 
 
 def test_the_readout_of_a_run(oncurve, run_folder, tmp_path):

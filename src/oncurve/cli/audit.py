@@ -26,6 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--fail-on", choices=["exploit"], help="exit status 1 where one exploit or check is not as it should be"
     )
     parser.add_argument("--quick", action="store_true", help="few tasks, and no bombs: what `oncurve train` runs first")
+    parser.add_argument("--allow-unsafe", action="store_true", help="run code without isolation")
     parser.add_argument("--limit", type=whole_number, metavar="N", help="tasks of each kind (8, in a quick audit 3)")
 
 
@@ -38,7 +39,8 @@ def run(args: argparse.Namespace) -> int:
 
     config = load(args.config, args.overrides, TrainConfig)
     tasks = load_tasks(config.data)
-    findings = audit(LocalGrader(config.reward), config.reward, tasks, quick=args.quick, limit=args.limit)
+    grader = LocalGrader(config.reward, allow_unsafe=args.allow_unsafe)
+    findings = audit(grader, config.reward, tasks, quick=args.quick, limit=args.limit)
     if args.html:
         _write_page(args.html, f"{args.config} on {tasks.name}", findings)
     if args.json:

@@ -24,6 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", type=Path, metavar="FILE.png", help="a contact sheet of tasks, their truths drawn")
     parser.add_argument("--hours", type=positive, default=24.0, help="how long the run may take at the most (24)")
     parser.add_argument("--limit", type=whole_number, metavar="N", help="measure N prompts, not every one")
+    parser.add_argument("--allow-unsafe", action="store_true", help="run code without isolation")
     parser.add_argument("--json", action="store_true", help="one JSON document and nothing else")
 
 
@@ -42,7 +43,9 @@ def run(args: argparse.Namespace) -> int:
 
     console = Console()
     with console.status("starting") if console.is_terminal and not args.json else _Quiet() as status:
-        report = check(config, max_hours=args.hours, limit=args.limit, say=status.update)
+        report = check(
+            config, max_hours=args.hours, limit=args.limit, allow_unsafe=args.allow_unsafe, say=status.update
+        )
     if args.out:
         _save_sheet(args.out, report.examples)
     if args.json:
@@ -125,19 +128,23 @@ def _show(console, args: argparse.Namespace, config, report) -> None:
         f"{d.peak_bytes / 2**30:.1f} of {d.available_bytes / 2**30:.1f} GiB",
         "" if d.fits else "red",
     )
-    step_s = t.sample_s + t.grade_s + t.update_s
-    say("time", f"a step {step_s:.2f} s (sample {t.sample_s:.2f}, grade {t.grade_s:.2f}, update {t.update_s:.2f})")
-    say(
-        "",
-        f"{t.num_steps:,} steps and {t.num_evaluations} evaluations of {t.evaluation_s:.1f} s: about {_span(t.run_s)} in all",
-    )
+    if t.run_s is None:
+        say(
+            "time",
+            f"unknown, since no update fits; to sample a step takes {t.sample_s:.2f} s, to grade it {t.grade_s:.2f} s",
+        )
+    else:
+        step_s = t.sample_s + t.grade_s + t.update_s
+        say("time", f"a step {step_s:.2f} s (sample {t.sample_s:.2f}, grade {t.grade_s:.2f}, update {t.update_s:.2f})")
+        evaluations = f"{t.num_evaluations} evaluations of {t.evaluation_s:.1f} s"
+        say("", f"{t.num_steps:,} steps and {evaluations}: about {_span(t.run_s)} in all")
     console.print()
-    causes_of = {
+    questions = {
         "can a program verify the answers?": g.verifiable,
         "do rewards tell answers apart?": g.rewards_discriminate,
         f"is sampling affordable (under {args.hours:g} hours)?": g.sampling_affordable,
     }
-    for i, (question, yes) in enumerate(causes_of.items()):
+    for i, (question, yes) in enumerate(questions.items()):
         say("guide" if i == 0 else "", f"{question:<45}{'yes' if yes else 'no'}", "" if yes else "yellow")
     named = {"grpo": "GRPO", "ppo": "PPO", "sft": "SFT", "sft_then_grpo": "SFT, then GRPO"}[g.method]
     say("", f"so {named}: {g.advice}")

@@ -45,7 +45,10 @@ start here:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line and return its exit status: 2 for bad input, 130 for Ctrl-C."""
+    """Run the command line and return its exit status.
+
+    2 for bad input, 3 for a run that its health rules ended, 130 for Ctrl-C.
+    """
     try:
         status = _dispatch(list(sys.argv[1:] if argv is None else argv))
         sys.stdout.flush()
@@ -54,7 +57,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return stop.code if isinstance(stop.code, int) else 0
     except OncurveError as error:
         print(f"oncurve: {error}", file=sys.stderr)
-        return 2
+        return error.status
     except KeyboardInterrupt as stop:
         print(f"\noncurve: {str(stop) or 'stopped'}", file=sys.stderr)
         return 130

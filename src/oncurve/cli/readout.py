@@ -11,6 +11,7 @@ import argparse
 import html
 import json
 import re
+import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from io import BytesIO
 from pathlib import Path
@@ -25,7 +26,7 @@ from oncurve.record.reader import RunReader
 PANEL_PX, GAP_PX, CAPTION_PX = 224, 8, 18  # a picture's longer side; between pictures; the line above one
 TRUTH, ANSWER, CASING, INK, PALE = "#00a676", "#e4572e", "#ffffff", "#333333", "#dddddd"
 CHART_PX, MAX_CHARTS, MAX_POINTS = (400, 190), 6, 300
-MAX_CHARACTERS = 1200  # of an answer
+MAX_CHARACTERS, MAX_HEADING = 1200, 72  # of an answer; of a question that is a heading
 CURVES = {
     "eval/mean_iou/mean": "Held out: mean IoU",
     "eval/accuracy/mean": "Held out: accuracy",
@@ -69,10 +70,11 @@ def write_readout(reader: RunReader, out: Path) -> Path:
         put(out / "curves.svg", svg(charts[:MAX_CHARTS]).encode())
         lines += ["", "## Curves", "", "![curves](curves.svg)"]
     lines += ["", "## The same questions", ""]
-    lines += ["Truth in green, the answer in orange." if any(p["images"] for p in probes[steps[-1]]) else ""]
+    if any(probe["images"] for probe in probes[steps[-1]]):
+        lines.append("Truth in green, the answer in orange.")
     for number, probe in enumerate(probes[steps[-1]], 1):
         asked = {step: _of_task(probes[step], probe["task_id"]) for step in steps}
-        lines += ["", f"### {number}. {escaped(probe['question'])}", ""]
+        lines += ["", *_question(number, probe["question"]), ""]
         if probe["images"]:
             name = f"question-{number}.jpg"
             put(out / name, _jpeg(panels(reader.image(probe["images"][0]), asked)))
@@ -102,7 +104,7 @@ def series(metrics: Sequence[Json], name: str) -> list[tuple[int, float]]:
 def escaped(text: str) -> str:
     """The text as it is, whatever Markdown or HTML would make of it."""
     shown = text if len(text) <= MAX_CHARACTERS else f"{text[:MAX_CHARACTERS]} … ({len(text):,} characters)"
-    safe = re.sub(r"[^\w\s.,;'\"?%/()=]|_|www\.", lambda m: "".join(f"&#{ord(c)};" for c in m[0]), shown)
+    safe = re.sub(r"[^\w\s.,;:'\"?%/()=]|_|://|www\.", lambda m: "".join(f"&#{ord(c)};" for c in m[0]), shown)
     return re.sub(r"\r?\n", "<br>", safe)
 
 
@@ -128,6 +130,15 @@ def _results(metrics: Sequence[Json], steps: Sequence[int]) -> Iterator[str]:
         yield "| " + " | ".join([label, *(f"{row[name]:.3f}" for row in shown)]) + " |"
     yield ""
     yield f"Over {shown[-1]['eval/accuracy/num_tasks']} tasks."
+
+
+def _question(number: int, question: str) -> Iterator[str]:
+    """A heading, and the question below it where it is too long for one."""
+    short = textwrap.shorten(question, MAX_HEADING, placeholder=" …")
+    yield f"### {number}. {escaped(short)}"
+    if short != question:
+        yield ""
+        yield f"> {escaped(question)}"
 
 
 def _answers(probe: Json, asked: Mapping[int, Json | None]) -> Iterator[str]:

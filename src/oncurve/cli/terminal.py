@@ -193,11 +193,16 @@ def print_outcome(console: Console, folder: Path) -> None:
         table.add_row(label, f"{before[name]:.3f}", f"{after[name]:.3f}", f"{change:+.3f}")
     console.print(table)
     steps = reader.steps()  # none after supervised training
-    train = f"oncurve train recipes/cat_and_dog.toml --model.path={folder}"
-    for text in (
-        f"run folder  {folder}",
-        "next        " + (f"oncurve trace {folder} --step {steps[-1]}" if steps else train),
-        "            " + f"oncurve eval {folder} --data scenes:heldout",
-        "            " + f'oncurve predict IMAGE "the cat" --model {folder} --out boxed.png',
-    ):
-        console.print(text, highlight=False, markup=False, soft_wrap=True)
+    if steps:
+        next_ones = [
+            f"oncurve readout {folder}",
+            f"oncurve trace {folder} --step {steps[-1]}",
+            f"oncurve eval {folder}",
+        ]
+    else:
+        train = f"oncurve train recipes/cat_and_dog.toml --model.path={folder}"
+        next_ones = [train, f"oncurve eval {folder} --data scenes:heldout"]
+    if "eval/mean_iou/mean" in after:
+        next_ones.append(f'oncurve predict IMAGE "the cat" --model {folder} --out boxed.png')
+    for label, text in zip(["run folder", "next", *[""] * len(next_ones)], [str(folder), *next_ones], strict=False):
+        console.print(f"{label:<12}{text}", highlight=False, markup=False, soft_wrap=True)

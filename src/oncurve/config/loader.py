@@ -65,6 +65,22 @@ def load(path: Path, overrides: Sequence[str], schema: type[S]) -> S:
     return config
 
 
+def overridden(config: S, overrides: Sequence[str]) -> S:
+    """`config` with `overrides` on top, such as `optimizer.learning_rate=1e-4`. Raises `ConfigError` for one that is wrong."""
+    schema, document = type(config), config.model_dump(mode="json")
+    shape = shape_of(schema)
+    for override in overrides:
+        try:
+            document = _overlay(document, _parsed(f"--{override.removeprefix('--')}")[0], shape)
+            config = schema.model_validate_json(json.dumps(_completed(document, shape, {})))
+        except ValidationError as error:
+            words = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors(include_url=False))
+            raise ConfigError(f"override {override!r}: {words}") from None
+        except ValueError as error:
+            raise ConfigError(f"override {override!r}: {error}") from None
+    return config
+
+
 def _error(found: Sequence[Fault], path: Path) -> ConfigError:
     number = "1 fault" if len(found) == 1 else f"{len(found)} faults"
     overridden = " and its overrides" if any(fault.order[0] for fault in found) else ""

@@ -7,6 +7,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, field_validator, mo
 
 from oncurve.config.base import Momentum, NotNegative, NotNegativeFloat, Positive, PositiveFloat, Section, Share
 from oncurve.config.groups import CurriculumConfig, GroupsConfig
+from oncurve.config.health import HealthConfig
 from oncurve.config.rewards import ComposeRules, GroundingRules, RewardConfig
 from oncurve.config.trackers import Trackers
 
@@ -331,6 +332,7 @@ class TrainConfig(Section):
     evaluate: EvaluateConfig = EvaluateConfig()
     checkpoint: CheckpointConfig = CheckpointConfig()
     trackers: Trackers = ()
+    health: HealthConfig = HealthConfig()
 
     @model_validator(mode="after")
     def _updates_are_whole(self) -> Self:

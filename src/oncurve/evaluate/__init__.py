@@ -95,7 +95,14 @@ class SampledEvaluation:
 
 
 def evaluate(
-    policy, tasks: TaskSet, *, num_tasks: int, batch_size: int, max_new_tokens: int, rules: RewardConfig | None = None
+    policy,
+    tasks: TaskSet,
+    *,
+    num_tasks: int,
+    batch_size: int,
+    max_new_tokens: int,
+    rules: RewardConfig | None = None,
+    allow_unsafe: bool = False,
 ) -> Evaluation:
     """Answer the first `num_tasks` tasks greedily and grade them as `grade` does."""
     asked, answers_T = [], []
@@ -103,7 +110,8 @@ def evaluate(
         asked += some
         answers_T += rollouts_T
     rollouts = [rollout for (rollout,) in answers_T]
-    return Evaluation(tuple(asked), tuple(rollouts), tuple(grade(list(zip(asked, rollouts, strict=True)), rules)))
+    scores = grade(list(zip(asked, rollouts, strict=True)), rules, allow_unsafe=allow_unsafe)
+    return Evaluation(tuple(asked), tuple(rollouts), tuple(scores))
 
 
 def evaluate_sampled(
@@ -116,6 +124,7 @@ def evaluate_sampled(
     batch_size: int,
     max_new_tokens: int,
     rules: RewardConfig | None = None,
+    allow_unsafe: bool = False,
     seed: int = 0,
 ) -> SampledEvaluation:
     """Answer the first `num_tasks` tasks `num_samples` times each and grade them as `grade` does."""
@@ -125,7 +134,8 @@ def evaluate_sampled(
     ):
         asked += some
         answers_T += rollouts_T
-    scores = iter(grade([(task, r) for task, some in zip(asked, answers_T, strict=True) for r in some], rules))
+    pairs = [(task, rollout) for task, some in zip(asked, answers_T, strict=True) for rollout in some]
+    scores = iter(grade(pairs, rules, allow_unsafe=allow_unsafe))
     scores_T = tuple(tuple(next(scores) for _ in some) for some in answers_T)
     return SampledEvaluation(tuple(asked), tuple(answers_T), scores_T)
 
@@ -148,16 +158,21 @@ def _answered(
         yield batch, sampler.sample([Request(task, num_samples, temperature) for task in batch], step=0, seed=seed)
 
 
-def grade(pairs: Sequence[tuple[Task, Rollout]], rules: RewardConfig | None = None) -> list[Score]:
+def grade(
+    pairs: Sequence[tuple[Task, Rollout]], rules: RewardConfig | None = None, *, allow_unsafe: bool = False
+) -> list[Score]:
     """Score answers by the rules of their kind, whatever else training rewards.
 
     A kind's rules are those that `rules`, the reward of training, has for it, or else the kind's defaults. Parts that
     grade the text alone, and functions, only grade tasks of kind `text`, which have nothing else.
     """
     own = {kind: rules and rules_of(rules, kind) for kind in {task.kind for task, _ in pairs}}
-    grader = LocalGrader(KindsRules(type="kinds", **{k: found or KIND_RULES[k](type=k) for k, found in own.items()}))
+    by_kinds = KindsRules(type="kinds", **{k: found or KIND_RULES[k](type=k) for k, found in own.items()})
+    grader = LocalGrader(by_kinds, allow_unsafe=allow_unsafe)
     if "text" not in own or not isinstance(rules, PythonRules | ComposeRules):
         return grader.grade(pairs)
-    by_text = iter(LocalGrader(rules).grade([pair for pair in pairs if pair[0].kind == "text"]))
+    by_text = iter(
+        LocalGrader(rules, allow_unsafe=allow_unsafe).grade([pair for pair in pairs if pair[0].kind == "text"])
+    )
     by_kind = iter(grader.grade([pair for pair in pairs if pair[0].kind != "text"]))
     return [next(by_text if task.kind == "text" else by_kind) for task, _ in pairs]

@@ -46,7 +46,7 @@ def wilson(share: float, n: int) -> tuple[float, float]:
     middle = share + Z95**2 / (2 * n)
     spread = Z95 * math.sqrt(share * (1 - share) / n + Z95**2 / (4 * n**2))
     scale = 1 + Z95**2 / n
-    return max(0.0, (middle - spread) / scale), min(1.0, (middle + spread) / scale)
+    return (middle - spread) / scale if share else 0.0, (middle + spread) / scale if share < 1 else 1.0
 
 
 def bootstrap(values: ArrayLike, wholes: ArrayLike | None = None, seed: int = 0) -> tuple[float, float]:

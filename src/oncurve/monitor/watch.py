@@ -193,7 +193,9 @@ def _decision(
         return Decision(action, verdict, told)
     before = [step for step in checkpoints if step < verdict.onset_step]
     if num_rollbacks >= config.max_rollbacks:
-        return Decision("pause", verdict, f"{told}, but it went back {num_rollbacks} times already; it pauses")
+        return Decision(
+            "pause", verdict, f"{told}, but health.max_rollbacks = {config.max_rollbacks} is used up; it pauses"
+        )
     if not before:
         return Decision(
             "pause", verdict, f"{told}, but no checkpoint is older than step {verdict.onset_step}; it pauses"

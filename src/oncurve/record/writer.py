@@ -142,7 +142,9 @@ class RunWriter:
             image.result()
 
 
-def fork_run(folder: Path, found: Checkpoint | None, config: BaseModel, command: str, rules: str) -> Path:
+def fork_run(
+    folder: Path, found: Checkpoint | None, config: BaseModel, command: str, rules: str, *, num_rollbacks: int = 0
+) -> Path:
     """A run of its own that goes on from a checkpoint of `folder`, or begins anew: `FOLDER-fork-1`, `-2` and so on.
 
     It appears whole or not at all; its `config.json` names the run, the step and the rules that it comes from. Raises
@@ -152,7 +154,12 @@ def fork_run(folder: Path, found: Checkpoint | None, config: BaseModel, command:
     while (fork := folder.with_name(f"{folder.name}-fork-{number}")).exists():
         number += 1
     then = RunReader(folder).info["reward_rules"]
-    origin = {"run": str(folder), "step": found.step if found else 0, "reward_rules": then}
+    origin = {
+        "run": str(folder),
+        "step": found.step if found else 0,
+        "reward_rules": then,
+        "num_rollbacks": num_rollbacks,
+    }
     config = config.model_copy(update={"name": fork.name, "runs_folder": str(fork.parent)})
     aside = fork.with_name(f".{fork.name}.tmp")
     with writing(fork):

@@ -55,6 +55,7 @@ class Verifier:
 
     def __init__(self, *, allow_unsafe: bool = False):
         self._sandbox = Sandbox(allow_unsafe=allow_unsafe)
+        self.isolation = self._sandbox.level
         self._tests = lru_cache(4096)(self._make_tests)
 
     def check(self, task: Task, rules: CodeRules) -> None:

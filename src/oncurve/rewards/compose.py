@@ -30,7 +30,13 @@ class KindsVerifier:
     num_threads = os.cpu_count() or 1
 
     def __init__(self, allow_unsafe: bool):
-        self._of = cache(lambda kind: verifier_of(kind, allow_unsafe=allow_unsafe))
+        self.isolation: str | None = None
+        self._of = cache(lambda kind: self._open(kind, allow_unsafe))
+
+    def _open(self, kind: str, allow_unsafe: bool) -> Verifier:
+        verifier = verifier_of(kind, allow_unsafe=allow_unsafe)
+        self.isolation = getattr(verifier, "isolation", self.isolation)
+        return verifier
 
     def check(self, task: Task, rules: KindsRules) -> None:
         self._of(task.kind).check(task, rules_for(task, getattr(rules, task.kind)))
@@ -45,6 +51,8 @@ class ComposeVerifier:
     def __init__(self, rules: ComposeRules, allow_unsafe: bool):
         self._verifiers = {part.name: open_verifier(part.rules, allow_unsafe=allow_unsafe) for part in rules.parts}
         self.version = "compose/1(" + ", ".join(f"{name}={v.version}" for name, v in self._verifiers.items()) + ")"
+        levels = [getattr(verifier, "isolation", None) for verifier in self._verifiers.values()]
+        self.isolation = next(filter(None, levels), None)
         self.num_threads = max(getattr(verifier, "num_threads", 1) for verifier in self._verifiers.values())
 
     def check(self, task: Task, rules: ComposeRules) -> None:

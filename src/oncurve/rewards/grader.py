@@ -30,6 +30,11 @@ class LocalGrader:
         self._threads = ThreadPoolExecutor(num_threads) if num_threads > 1 else None  # a sandbox ends with its thread
         self.rules = f"{self._verifier.version} {rules.model_dump_json()}"
 
+    @property
+    def isolation(self) -> str | None:
+        """The level at which this grader runs code that a model wrote, where it has met a task that needs it."""
+        return getattr(self._verifier, "isolation", None)
+
     def check(self, tasks: Iterable[Task]) -> None:
         """Raises `ConfigError` for a task of a kind that the rules don't grade, `BrokenTruth` for one with a broken truth."""
         for task in tasks:

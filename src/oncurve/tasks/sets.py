@@ -1,6 +1,6 @@
 """Data sets: the built-in scenes, and JSONL and COCO files from disk."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,14 +9,14 @@ from string import Formatter
 from pydantic import TypeAdapter, ValidationError
 
 from oncurve.config.schema import DataConfig, FiguresData, JsonlData, ScenesData, TasksData, TrainConfig
-from oncurve.errors import DataError
+from oncurve.errors import BrokenTruth, DataError
 from oncurve.tasks.figures import PROMPTS, draw_figure, make_figure
 from oncurve.tasks.images import ImageError, open_image
 from oncurve.tasks.questions import Question, parse_question, read_lines, read_text, task_of
 from oncurve.tasks.rows import DataRow, Rejection, place_box, read_coco, read_jsonl
 from oncurve.tasks.scenes import draw_scene, make_scene
 from oncurve.truths import Box, BoxTruth
-from oncurve.types import Kind, Message, Task, TaskImage
+from oncurve.types import Kind, Message, Task, TaskImage, TaskSet
 
 FORMS = """allowed are
   scenes:train   scenes:heldout                            built-in scenes
@@ -151,6 +151,18 @@ def load_tasks(config: DataConfig) -> SceneTasks | FigureTasks | DiskTasks | Que
         found = describe_rejections(rejections, 0) or "it holds no row"
         raise DataError(f"{config.path}: no usable task: {found}{shown}")
     return DiskTasks(Path(config.path).name, config.prompt, tuple(usable), tuple(rejections))
+
+
+def check_truths(tasks: TaskSet, check: Callable[[Iterable[Task]], None]) -> None:
+    """Let a grader look at the truth of every task that came from rows. Raises `DataError` with the place of a broken one.
+
+    The truths of other sets are boxes, which are whole once they are made.
+    """
+    for place, question in tasks.questions if isinstance(tasks, QuestionTasks) else ():
+        try:
+            check([task_of(question, place)])
+        except BrokenTruth as error:
+            raise DataError(f"{place}: {error}") from None
 
 
 def _load_questions(path: Path) -> QuestionTasks:
