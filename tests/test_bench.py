@@ -1,12 +1,14 @@
 """The benches run: a step of each side on the recipe's shape, and Oncurve's side of the comparison with a peer."""
 
 import json
+import math
 import subprocess
 import sys
 
 import pytest
 
 from oncurve.config.rewards import KIND_RULES
+from oncurve.types import Group, Score
 
 
 def test_a_step_with_and_without_a_shared_prefix():
@@ -58,6 +60,22 @@ def test_intervals_and_budgets_by_hand():
     assert interval([1.0]) == {"mean": 1.0}
     curve = [{"answers": 0, "v": 0.5}, {"answers": 100, "v": 0.7}, {"answers": 300, "v": 0.9}]
     assert at_budget(curve, 200, "v") == pytest.approx(0.8)
+
+
+def test_the_conformal_rule_by_hand(text_task, rollout):
+    """Of 4 tasks one is never solved: delta = 1/4 + 0.05, so the ceil(5 x 0.7) = 4th smallest of the four scores."""
+    sys.path.insert(0, "bench")
+    from conformal import first_success, quantiles
+
+    def group(first: int | None) -> Group:
+        scores = tuple(Score("scored", float(first is not None and i + 1 == first)) for i in range(16))
+        return Group(text_task(), tuple(rollout("t", i) for i in range(16)), scores, "")
+
+    assert [first_success(group(3), size) for size in (2, 4, 8)] == [math.inf, 3 / 4, 3 / 8]
+    found = quantiles([group(1), group(2), group(4), group(None)])
+    assert found == {2: 1.0, 4: 1.0, 8: 1.0, 16: 1.0}
+    easier = quantiles([group(1), group(1), group(2), group(4)])  # delta 0.05: the 5th of four, so the largest
+    assert easier == {2: 1.0, 4: 1.0, 8: 0.5, 16: 0.25}
 
 
 def test_verdicts_a_second_of_every_kind():

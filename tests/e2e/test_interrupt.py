@@ -133,7 +133,8 @@ def test_a_reward_function_that_changed_forks_the_run(stopped, oncurve, tmp_path
         assert "goes on after step 2" in said
         assert then != rules
         assert then.partition("/")[0] == rules.partition("/")[0]
-        assert now["forked_from"] == {"run": str(folder), "step": 2, "reward_rules": old["reward_rules"]}
+        origin = {"run": str(folder), "step": 2, "reward_rules": old["reward_rules"], "num_rollbacks": 0}
+        assert now["forked_from"] == origin
         assert now["config"] == old["config"] | {"name": fork.name, "runs_folder": str(tmp_path)}
         assert RunReader(fork).steps() == [3, 4]
         assert sorted(path.name for path in (fork / "checkpoints").iterdir()) == ["step-000002", "step-000004"]
