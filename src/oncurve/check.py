@@ -132,7 +132,12 @@ class Report:
 
 
 def check(
-    config: TrainConfig, *, max_hours: float, limit: int | None = None, say: Callable[[str], None] = lambda _: None
+    config: TrainConfig,
+    *,
+    max_hours: float,
+    limit: int | None = None,
+    allow_unsafe: bool = False,
+    say: Callable[[str], None] = lambda _: None,
 ) -> Report:
     """Try out all that a run of `config` needs; nothing is written, and the weights on disk stay as they are.
 
@@ -141,7 +146,7 @@ def check(
     """
     tasks, heldout = load_tasks(config.data), load_tasks(config.heldout)
     Planner(tasks, config)  # refuses too few tasks
-    grader = LocalGrader(config.reward)
+    grader = LocalGrader(config.reward, allow_unsafe=allow_unsafe)
     say("loading the model")
     policy = load_policy(config.model, seed=config.seed)
     if config.objective.kl.beta > 0:
@@ -163,6 +168,7 @@ def check(
         batch_size=config.evaluate.batch_size,
         max_new_tokens=config.sampling.max_new_tokens,
         rules=config.reward,
+        allow_unsafe=allow_unsafe,
     )
     per_task_s = (time.perf_counter() - begin) / len(evaluation.tasks)
     groups = [group for groups in steps for group in groups]

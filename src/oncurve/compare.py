@@ -15,6 +15,8 @@ from oncurve.record.reader import RunReader, step_file
 CLOCKS = ("time/", "throughput/", "memory/", "verifier/latency_ms/")
 """Metrics of these names measure the machine, and differ between any two runs."""
 
+OUTSIDE = "tracker_failed"  # the event of what goes wrong outside the run
+
 NAMES = ("name", "runs_folder")  # of the configuration: where a run stands, not what it does
 MISSING = "missing"
 
@@ -77,7 +79,7 @@ def _records(reader: RunReader) -> dict[int, _Record]:
     for row in reader.metrics():
         kept = {name: value for name, value in row.items() if not name.startswith(CLOCKS)}
         found.setdefault(row["step"], {}).setdefault("metrics", []).append(kept)
-    for event in reader.events():
+    for event in (event for event in reader.events() if event["kind"] != OUTSIDE):
         kept = {name: value for name, value in event.items() if name != "time"}
         found.setdefault(event["step"], {}).setdefault("events", []).append(kept)
     for step, rows in reader.probes().items():

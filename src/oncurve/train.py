@@ -35,8 +35,10 @@ from oncurve.record import checkpoint
 from oncurve.record.files import locked, numbered
 from oncurve.record.reader import RunReader
 from oncurve.record.schema import AnswerRecord
+from oncurve.record.trackers import TrackedRun, open_trackers
 from oncurve.record.writer import RunWriter, fork_run
 from oncurve.rewards.audit.run import refuse_broken
+from oncurve.rewards.canary import Canaries
 from oncurve.rewards.grader import LocalGrader
 from oncurve.rollout.local import LocalSampler
 from oncurve.sft import written_answer
@@ -130,6 +132,7 @@ def _train(
     audit: bool,
     allow_unsafe: bool,
 ) -> Path:
+    trackers = open_trackers(config.trackers)
     tasks, heldout = load_tasks(config.data), load_tasks(config.heldout)
     grader = LocalGrader(config.reward, allow_unsafe=allow_unsafe)
     check_truths(tasks, grader.check)
@@ -168,9 +171,25 @@ def _train(
     if config.heldout == config.data:
         reporter.noticed("held-out and training tasks are the same: the evaluation shows memory, not ability")
     clock, was_short = Clock(), False
+    first_verdicts = next((event["first"] for event in reader.events() if event["kind"] == "canaries"), None)
+    canaries = Canaries(grader, config.reward, tasks, first_verdicts)
+    if first_verdicts is None:
+        writer.event(step, "canaries", first=canaries.first)
+    kept_step = (step or -1) if resume else None
+    trackers.start(TrackedRun(reader.config["name"], folder, reader.info["started"], reader.config, kept_step))
+
+    def note_faults() -> None:
+        for tracker, why in trackers.faults():
+            writer.event(step, "tracker_failed", tracker=tracker, why=why)
+            reporter.noticed(f"{tracker} failed, and training goes on without it; the run's folder has it all: {why}")
+
+    held.callback(note_faults)
+    held.callback(trackers.finish)
 
     def measured(step: int, metrics: dict[str, float]) -> None:
         writer.metrics(step, metrics)
+        trackers.metrics(step, metrics)
+        note_faults()
         guard.observe(step, metrics)
 
     def evaluate_now() -> None:
@@ -205,6 +224,10 @@ def _train(
         first, assembled, seconds, graded = step + 1, [], [], []
         for number in range(first, first + config.accumulate_steps):
             clock.reset()
+            with clock("grade"):
+                flips = canaries.flipped()
+            for flip in flips:
+                writer.event(number, "canary_flip", **flip)
             answers, latencies_ms, rounds = [], [], 0
             with clock("plan"):
                 requests = _that_fit(number, planner.plan(number), policy, config, writer, reporter, needed=True)
@@ -234,6 +257,8 @@ def _train(
             seconds.append(dict(clock.seconds))
             p95_ms = float(np.quantile(latencies_ms, 0.95))
             graded.append({"groups/rounds/num": rounds, "verifier/latency_ms/p95": p95_ms})
+            if canaries.first:
+                graded[-1]["verifier/canary/flips"] = len(flips)
         clock.reset()
         with clock("update"):
             batches = make_batches(assembled, updater, config)

@@ -44,6 +44,34 @@ def test_the_answer_may_be_called_text(graded):
 
 
 @pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        (
+            '{"kind": "counting", "truth": {"count": 3, "count": 4}, "answer": "3"}',
+            "the key 'count' stands in an object",
+        ),
+        ('{"kind": "counting", "truth": {"count": 3}, "answer": "3", "answer": "4"}', "the key 'answer' stands in an"),
+        ('{"kind": "math", "truth": {"answer": "3"}, "answer": "3", "options": {"timeout_s": 1e999}}', "1e999 is too"),
+        ('{"kind": "code", "truth": {"entry_point": "f", "tests": [{"result": NaN}]}, "answer": "x"}', "NaN is no"),
+        ('{"kind": "counting", "truth": {"count": 3}, "answer": "3", "options": {"floor": null}}', "options.floor: "),
+    ],
+)
+def test_json_that_means_two_things_or_none_is_an_error_of_the_row(tmp_path, capsys, line, words):
+    path = tmp_path / "rows.jsonl"
+    path.write_text(f"\n{line}\n")
+    assert main(["grade", str(path), "--json"]) == 2
+    out, err = capsys.readouterr()
+    assert (out, "rows.jsonl:2: " in err, words in err) == ("", True, True)
+
+
+def test_a_verifier_that_fails_on_a_truth_leaves_no_traceback(graded, monkeypatch):
+    monkeypatch.setattr("oncurve.rewards.grounding.check_model_size", lambda task, rules: 1 / 0)
+    status, out, err = graded(RIGHT)
+    assert (status, out) == (2, "")
+    assert "rows.jsonl:1: the verifier fails on it: ZeroDivisionError" in err
+
+
+@pytest.mark.parametrize(
     ("row", "words"),
     [
         ({**RIGHT, "kind": "boxing"}, "rows.jsonl:2: kind: 'boxing' is unknown"),

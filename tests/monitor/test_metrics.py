@@ -52,6 +52,7 @@ def test_two_groups_by_hand(group, failed):
             "reward/part/format/mean": 4 / 5,
             "reward/part/iou/mean": 2.4 / 5,
             "reward/total/std_in_group": deviation / 2,
+            "reward/total/variance_in_group": deviation**2 / 2,
             "reward/total/std_of_distinct": math.sqrt(2 * 0.3**2) / 2,  # 0.9 and 0.3; the second "b" is left out
             "groups/trained/share": 1,
             "groups/size/max": 3,
@@ -64,7 +65,11 @@ def test_two_groups_by_hand(group, failed):
             "answers/length_tokens/p50": 2,
             "answers/length_tokens/p90": 5,
             "answers/length_tokens_correct/mean": 2,
+            "answers/length_tokens_correct/p50": 1,
+            "answers/length_tokens_correct/p90": 3.4,
             "answers/length_tokens_wrong/mean": 4,
+            "answers/length_tokens_wrong/p50": 4,
+            "answers/length_tokens_wrong/p90": 5.6,
             "answers/truncated/share": 1 / 6,
             "answers/invalid/share": 1 / 6,
             "answers/invalid/syntax/share": 1 / 6,
@@ -98,8 +103,9 @@ def test_what_was_not_measured_is_absent(group, failed):
     assert metrics["verifier/error/share"] == 1
     assert metrics["groups/no_signal/too_few_scored/share"] == 1
     assert not [name for name in metrics if name.startswith("reward/")]
-    assert "answers/length_tokens_correct/mean" not in metrics
-    assert "answers/length_tokens_wrong/mean" not in metrics
+    assert not [
+        name for name in metrics if name.startswith(("answers/length_tokens_correct", "answers/length_tokens_wrong"))
+    ]
     assert all(math.isfinite(value) for value in metrics.values())
 
 

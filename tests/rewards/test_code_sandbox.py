@@ -91,6 +91,8 @@ def test_a_right_function_passes(grade, text, truth):
     [
         SUM,
         f"import sys\ndef main():\n    {SUM}\nif __name__ == '__main__':\n    main()\n    sys.exit(0)",
+        f"{SUM}\nexit()",
+        f"import sys\nsys.stdin = open(0)\n{SUM}",
         "import sys\nprint(sum(int(n) for line in sys.stdin for n in line.split()), end='  \\n\\n')",
         "import os\nprint(sum(map(int, os.read(0, 100).split())), flush=True)\nos._exit(0)",
     ],
@@ -98,6 +100,16 @@ def test_a_right_function_passes(grade, text, truth):
 def test_a_right_program_passes(grade, text):
     score = grade(text, PROGRAM)
     assert (score.status, score.value, score.correct) == ("scored", 1.0, True)
+
+
+@pytest.mark.parametrize("kind", ["Counter", "OrderedDict", "defaultdict"])
+def test_a_dict_of_collections_is_an_object_and_a_subclass_none(grade, kind):
+    truth = {"entry_point": "f", "tests": [{"args": ["ab"], "result": {"a": 1, "b": 1}}]}
+    empty = f"{kind}({'int' if kind == 'defaultdict' else ''})"
+    body = f"def f(s):\n    found = {empty}\n    for c in s: found[c] = 1\n    return found"
+    assert grade(f"from collections import {kind}\n{body}", truth).correct
+    own = f"import collections\nclass {kind}(collections.{kind}):\n    def __eq__(self, other): return True"
+    assert grade(f"{own}\n{body}", truth).reason == "result_type"
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,8 @@ CAREFUL = [
     "A lowered head does not mean that he is sad.",
     "I do not know whether he is sad; the picture does not say what he feels.",
     "仅凭一张图片无法判断心情。手臂自然下垂。",
+    "It cannot be known from a picture how this person feels.",
+    "The person's emotional state cannot be determined from this image.",
 ]
 CLAIMS = [
     ("He is sad.", "sad"),
@@ -33,6 +35,9 @@ CLAIMS = [
     ("I can't tell his age and he is sad", "sad"),
     ("The age is unknown but he's anxious", "anxious"),
     ("can't tell how sad he is", "sad"),
+    ("can't tell how sad he feels", "sad"),
+    ("unclear why he feels bad", "feels"),
+    ("an emotional state that is poor", "emotional state"),
     ("unclear why he is depressed", "depressed"),
     ("he cannot tell that he is sad", "sad"),
     ("she does not know that she is depressed", "depressed"),

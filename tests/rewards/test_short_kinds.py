@@ -178,7 +178,9 @@ def test_error_rates_are_over_all_of_the_text():
 def test_anls_by_hand():
     assert anls("kitten", "kitten") == 1
     assert anls("kitten", "mitten") == pytest.approx(5 / 6)
-    assert anls("ab", "ac") == 0  # a half is no longer near
+    assert anls("ab", "ac") == 0.5  # the threshold itself is near enough
+    assert anls("abcd", "abxy", 0.51) == 0
+    assert anls("abcde", "abxyz", 0.3) == pytest.approx(0.4)
     assert anls("abc", "abd") == pytest.approx(2 / 3)
     assert anls("\uff21\uff22\uff23", "abc") == 1
     assert anls("a list of every word there could be", "word") == 0

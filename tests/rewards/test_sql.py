@@ -433,6 +433,15 @@ def test_schemas_of_many_kinds_can_be_given_other_rows(verifier, setup):
     assert None not in [source.derive(seed) for seed in range(4)]
 
 
+@pytest.mark.parametrize("engine", ENGINES)
+def test_no_name_of_a_column_is_in_the_way_of_other_rows(verifier, engine):
+    names = "n TEXT, r TEXT, v TEXT, k TEXT, t TEXT, p0 TEXT"
+    setup = f"CREATE TABLE t ({names}); INSERT INTO t VALUES {', '.join(str(tuple(6 * x)) for x in 'abcdefgh')}"
+    source = verifier._source(SqlRules(type="sql", engine=engine, setup=(setup,)))
+    for seed in range(4):
+        assert len(source.run("SELECT n, r FROM t", [source.derive(seed)], 5.0)["results"][0]["rows"]) == 6
+
+
 def test_answers_are_graded_side_by_side(grade):
     texts = [TRUTH, "SELECT 1", "DROP TABLE cats"] * 8
     with ThreadPoolExecutor(4) as threads:

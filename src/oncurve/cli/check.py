@@ -24,6 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", type=Path, metavar="FILE.png", help="a contact sheet of tasks, their truths drawn")
     parser.add_argument("--hours", type=positive, default=24.0, help="how long the run may take at the most (24)")
     parser.add_argument("--limit", type=whole_number, metavar="N", help="measure N prompts, not every one")
+    parser.add_argument("--allow-unsafe", action="store_true", help="run code without isolation")
     parser.add_argument("--json", action="store_true", help="one JSON document and nothing else")
 
 
@@ -42,7 +43,9 @@ def run(args: argparse.Namespace) -> int:
 
     console = Console()
     with console.status("starting") if console.is_terminal and not args.json else _Quiet() as status:
-        report = check(config, max_hours=args.hours, limit=args.limit, say=status.update)
+        report = check(
+            config, max_hours=args.hours, limit=args.limit, allow_unsafe=args.allow_unsafe, say=status.update
+        )
     if args.out:
         _save_sheet(args.out, report.examples)
     if args.json:

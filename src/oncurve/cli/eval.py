@@ -45,6 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--paired", action="store_true", help="compare two models on the same tasks")
     parser.add_argument("--max-new-tokens", type=whole_number, help="of an answer (the run's, or 16; general: 64)")
     parser.add_argument("--batch-size", type=whole_number, default=64)
+    parser.add_argument("--allow-unsafe", action="store_true", help="run code without isolation")
     parser.add_argument("--json", action="store_true", help="one JSON document and nothing else")
 
 
@@ -102,6 +103,7 @@ def run(args: argparse.Namespace) -> int:
         "batch_size": args.batch_size,
         "max_new_tokens": args.max_new_tokens or max(own_tokens, MAX_NEW_TOKENS_GENERAL * (args.data == "general")),
         "rules": trained and trained.reward,
+        "allow_unsafe": args.allow_unsafe,
     }
     console = Console()
     if args.paired:

@@ -23,7 +23,7 @@ Texts = Annotated[tuple[str, ...], BeforeValidator(_tuple)]
 class KindRules(Section):
     """What the rules of every kind have."""
 
-    floor: float | None = 0.0  # of an answer whose format does not parse
+    floor: float = 0.0  # of an answer whose format does not parse
 
     @property
     def bounds(self) -> tuple[float, float]:

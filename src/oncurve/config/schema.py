@@ -9,6 +9,7 @@ from oncurve.config.base import Momentum, NotNegative, NotNegativeFloat, Positiv
 from oncurve.config.groups import CurriculumConfig, GroupsConfig
 from oncurve.config.health import HealthConfig
 from oncurve.config.rewards import ComposeRules, GroundingRules, RewardConfig
+from oncurve.config.trackers import Trackers
 
 
 def _is_name(name: str) -> str:
@@ -330,6 +331,7 @@ class TrainConfig(Section):
     optimizer: OptimizerConfig = OptimizerConfig()
     evaluate: EvaluateConfig = EvaluateConfig()
     checkpoint: CheckpointConfig = CheckpointConfig()
+    trackers: Trackers = ()
     health: HealthConfig = HealthConfig()
 
     @model_validator(mode="after")

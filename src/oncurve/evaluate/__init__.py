@@ -124,6 +124,7 @@ def evaluate_sampled(
     batch_size: int,
     max_new_tokens: int,
     rules: RewardConfig | None = None,
+    allow_unsafe: bool = False,
     seed: int = 0,
 ) -> SampledEvaluation:
     """Answer the first `num_tasks` tasks `num_samples` times each and grade them as `grade` does."""
@@ -133,7 +134,8 @@ def evaluate_sampled(
     ):
         asked += some
         answers_T += rollouts_T
-    scores = iter(grade([(task, r) for task, some in zip(asked, answers_T, strict=True) for r in some], rules))
+    pairs = [(task, rollout) for task, some in zip(asked, answers_T, strict=True) for rollout in some]
+    scores = iter(grade(pairs, rules, allow_unsafe=allow_unsafe))
     scores_T = tuple(tuple(next(scores) for _ in some) for some in answers_T)
     return SampledEvaluation(tuple(asked), tuple(answers_T), scores_T)
 
@@ -169,6 +171,8 @@ def grade(
     grader = LocalGrader(by_kinds, allow_unsafe=allow_unsafe)
     if "text" not in own or not isinstance(rules, PythonRules | ComposeRules):
         return grader.grade(pairs)
-    by_text = iter(LocalGrader(rules).grade([pair for pair in pairs if pair[0].kind == "text"]))
+    by_text = iter(
+        LocalGrader(rules, allow_unsafe=allow_unsafe).grade([pair for pair in pairs if pair[0].kind == "text"])
+    )
     by_kind = iter(grader.grade([pair for pair in pairs if pair[0].kind != "text"]))
     return [next(by_text if task.kind == "text" else by_kind) for task, _ in pairs]

@@ -36,10 +36,14 @@ def _rewards(groups: Sequence[Group], answers: Sequence[Answer]) -> dict[str, fl
     metrics["reward/total/mean"] = float(np.mean([score.value for score in counted]))
     for part in sorted({part for score in counted for part in score.parts}):
         metrics[f"reward/part/{part}/mean"] = float(np.mean([score.parts.get(part, 0.0) for score in counted]))
-    for name, kept in (("std_in_group", graded), ("std_of_distinct", distinct)):
+    for name, kept, power in (
+        ("std_in_group", graded, 0.5),
+        ("variance_in_group", graded, 1.0),
+        ("std_of_distinct", distinct, 0.5),
+    ):
         rewards_PG = [[score.value for _, score in kept(group)] for group in groups]
-        if deviations := [np.std(rewards, ddof=1) for rewards in rewards_PG if len(rewards) > 1]:
-            metrics[f"reward/total/{name}"] = float(np.mean(deviations))
+        if variances := [np.var(rewards, ddof=1) for rewards in rewards_PG if len(rewards) > 1]:
+            metrics[f"reward/total/{name}"] = float(np.mean(np.power(variances, power)))
     return metrics
 
 
@@ -61,12 +65,12 @@ def _lengths(answers: Sequence[Answer]) -> dict[str, float]:
     def lengths(correct: bool | None) -> list[int]:
         return [len(rollout.tokens) for rollout, score in answers if correct is None or score.correct is correct]
 
-    p50, p90 = np.quantile(lengths(None), [0.5, 0.9])
-    metrics = {"answers/length_tokens/mean": float(np.mean(lengths(None)))}
-    metrics |= {"answers/length_tokens/p50": float(p50), "answers/length_tokens/p90": float(p90)}
-    for name, correct in (("correct", True), ("wrong", False)):
+    metrics = {}
+    for name, correct in (("", None), ("_correct", True), ("_wrong", False)):
         if found := lengths(correct):
-            metrics[f"answers/length_tokens_{name}/mean"] = float(np.mean(found))
+            p50, p90 = np.quantile(found, [0.5, 0.9])
+            for summary, value in (("mean", np.mean(found)), ("p50", p50), ("p90", p90)):
+                metrics[f"answers/length_tokens{name}/{summary}"] = float(value)
     return metrics
 
 

@@ -18,11 +18,13 @@ bytes are a result: a fork has one pipe, and its one line must begin with a numb
 Everything that is called after the answer's code is held in a name of this module, out of reach of patched builtins.
 """
 
+import builtins
 import json
 import os
 import signal
 import sys
 from _json import encode_basestring_ascii as quoted
+from collections import Counter, OrderedDict, defaultdict
 from types import ModuleType
 
 MAX_DEPTH = 64
@@ -34,6 +36,7 @@ WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_TRUNC
 type_of, write, end_process, own_number = type, os.write, os._exit, os.getpid
 int_text, float_text, nowhere_path, disk_of = int.__repr__, float.__repr__, os.devnull, os.statvfs
 Everything, Overflow = BaseException, ValueError
+items_of = dict.items
 start_files = set(os.listdir("."))
 source: str
 entry_point: str | None
@@ -48,7 +51,9 @@ class Unholdable(Exception):
 
 
 class Encoder:
-    """Writes null, bool, int, float, str, list, tuple (as a list) and object; of exactly these types."""
+    """Writes null, bool, int, float, str, list, tuple (as a list) and object; of exactly these types, or a `dict` of
+    `collections`.
+    """
 
     def __init__(self):
         self.room = MAX_RESULT
@@ -68,13 +73,14 @@ class Encoder:
             if value - value != 0:
                 raise Unholdable(float_text(value))
             return self.fitting(float_text(value))
-        if kind is not list and kind is not tuple and kind is not dict:
+        is_object = kind is dict or kind is Counter or kind is defaultdict or kind is OrderedDict
+        if kind is not list and kind is not tuple and not is_object:
             raise Unplain
         if depth == MAX_DEPTH:
             raise Unholdable(f"nested deeper than {MAX_DEPTH}")
         self.fitting("[]")
-        if kind is dict:
-            return "{" + ",".join([self.pair(key, item, depth + 1) for key, item in value.items()]) + "}"
+        if is_object:
+            return "{" + ",".join([self.pair(key, item, depth + 1) for key, item in items_of(value)]) + "}"
         return "[" + ",".join([self.text(item, depth + 1) for item in value]) + "]"
 
     def pair(self, key, item, depth):
@@ -141,7 +147,9 @@ def calls(args, kwargs):
 def runs():
     code, module = compiled(), ModuleType("__main__")
     sys.modules["__main__"] = module
-    sys.stdin, sys.stdout = os.fdopen(0, encoding="utf-8"), os.fdopen(1, "w", encoding="utf-8")
+    sys.stdin = sys.__stdin__ = os.fdopen(0, encoding="utf-8")
+    sys.stdout = sys.__stdout__ = os.fdopen(1, "w", encoding="utf-8")
+    builtins.exit = builtins.quit = sys.exit
     sys.argv = ["answer.py"]
     status = 0
     try:

@@ -17,7 +17,7 @@ Format = Literal["plain", "tag", "boxed", "hash"]
 _OPENINGS = {"tag": "<answer>", "boxed": r"\boxed{", "hash": "####"}
 SHOWN = {"tag": "<answer>…</answer>", "boxed": r"\boxed{…}", "hash": "#### …"}
 _TWICE = {"tag": r"</?answer>", "boxed": r"\\(?:boxed|fbox)\b", "hash": r"####"}
-_BEHIND = re.compile(r"(?:\\[\])]|[\s.$*]){0,20}")
+_BEHIND = re.compile(r"(?:\\[\])\\]|\\end\{[a-z]{1,20}\*?\}|[\s.$*]){0,20}")
 _NEGATED = re.compile(
     r"(?:\b(?:not|never|neither|nor|cannot|without|except|wrong|incorrect)\b|n['\u2019]t\b|\\n(?:e|eq|ot)\b|\u2260"
     r"|other\ than|anything\ but|instead\ of|rather\ than)"

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from oncurve.config.rewards import KindRules, RewardConfig
-from oncurve.errors import OncurveError
+from oncurve.errors import BrokenTruth, OncurveError
 from oncurve.rewards.compose import open_verifier
 from oncurve.rewards.kinds import rules_for
 from oncurve.rewards.scores import failed
@@ -36,9 +36,16 @@ class LocalGrader:
         return getattr(self._verifier, "isolation", None)
 
     def check(self, tasks: Iterable[Task]) -> None:
-        """Raises `ConfigError` for a task of a kind that the rules don't grade, `BrokenTruth` for one with a broken truth."""
+        """Raises `ConfigError` for a task of a kind that the rules don't grade, `BrokenTruth` for one with a broken truth,
+        or on which the verifier itself fails.
+        """
         for task in tasks:
-            self._verifier.check(task, self._rules_of(task))
+            try:
+                self._verifier.check(task, self._rules_of(task))
+            except OncurveError:
+                raise
+            except Exception as error:
+                raise BrokenTruth(f"the verifier fails on it: {type(error).__name__}: {error}") from error
 
     def grade(self, pairs: Sequence[tuple[Task, Rollout]]) -> list[Score]:
         timed = list((self._threads.map if self._threads else map)(self._timed, pairs))

@@ -21,6 +21,7 @@ MAX_DENSITY = 0.75  # share of a text's words that the phrases which are looked 
 MAX_PHRASES = 3  # such phrases in a short text
 WORDS_A_PHRASE = 12  # words that make room for one more of them
 MIN_WORDS = 4  # of a text that says something
+FEELING = ("feels", "felt")
 
 MAX_JOINED = 8  # words that may share one "can't be known" behind them
 
@@ -258,13 +259,15 @@ def _claimed(clause: str, said: str) -> list[str]:
         return []
     unknown = [match.span() for match in _any("unknown").finditer(clause)]
     ends = [end for _, end in unknown]
-    leads = [match.start() for match in _any("presupposing").finditer(clause)]
+    leads = [match.span() for match in _any("presupposing").finditer(clause)]
+    leads, reasons = ([start for start, end in leads if clause[start:end] not in but] for but in ((), ("how",)))
     whether, asserting = (_first(_any(name), clause) for name in ("whether", "asserting"))
 
     def left_open(i: int) -> bool:
         start, end, _ = spans[i]
         if before := bisect(ends, start):
-            presupposed = bisect(leads, start) > bisect_left(leads, ends[before - 1])
+            asked = reasons if clause[start:end] in FEELING else leads  # "how he feels" takes no feeling for granted
+            presupposed = bisect(asked, start) > bisect_left(asked, ends[before - 1])
             return not presupposed and not _DEFINITE.search(clause, max(0, start - 6), start)
         if whether < start and before < len(unknown):
             return True

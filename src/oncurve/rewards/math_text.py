@@ -4,10 +4,12 @@ An answer is a number, an expression, a word, a list, a set, a tuple or interval
 it may carry a unit. `read` takes time linear in the text and raises `MalformedAnswer` alone.
 """
 
+import math
 import re
 import string
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from operator import itemgetter
 from typing import Literal
 
 from oncurve.parsing import MAX_NUMBER_CHARACTERS, MalformedAnswer, not_empty
@@ -26,9 +28,13 @@ _SAME = [  # spellings of one thing
     (re.compile(r"(?<!\\)\\[,!;: ]|\\q?quad(?![A-Za-z])|~"), " "),
     (re.compile(r"\\(?:mathrm|textrm|textbf|textit|mathbf|mbox|operatorname)\s*\{"), r"\\text{"),
     (re.compile(r"\\[dtc]frac(?![A-Za-z])"), r"\\frac"),
-    (re.compile(r"\\frac\s*([0-9])\s*([0-9])"), r"\\frac{\1}{\2}"),
+    (re.compile(r"\\frac\s*([0-9])|\\frac\s+([A-Za-z])"), r"\\frac{\1\2}"),
+    (re.compile(r"(\\frac\s*\{(?:[^{}]|\{[^{}]*\})*\})\s*([0-9A-Za-z])"), r"\1{\2}"),
+    (re.compile(r"_\s*([0-9])"), r"_{\1}"),
     (re.compile(r"\\sqrt\s*([0-9A-Za-z])"), r"\\sqrt{\1}"),
     (re.compile(r"(?<![\\A-Za-z])sqrt\(([^()]*)\)"), r"\\sqrt{\1}"),
+    (re.compile(r"\\(sin|cos|tan)\s*\^\s*\{\s*-\s*1\s*\}"), r"\\arc\1 "),
+    (re.compile(r"\\varnothing(?![A-Za-z])|\\\{\s*\\\}"), r"\\emptyset "),
     (re.compile(r"(?<![\\A-Za-z])(sin|cos|tan|ln|log|pi)(?![A-Za-z])"), r"\\\1 "),
     (re.compile(r"π"), r"\\pi "),
     (re.compile(r"∞"), r"\\infty "),
@@ -41,21 +47,27 @@ _SAME = [  # spellings of one thing
     (re.compile(r"\\dots(?![A-Za-z])|\\cdots(?![A-Za-z])|\.\.\."), r"\\ldots "),
 ]
 _BOMBS = [
-    re.compile(r"\^[\s{(]*[0-9]+[\s)}]*(?:\^|!)"),  # a tower of powers
+    re.compile(
+        r"(?:\^|(?<=[\w)}])\s*\*\*)(?:[\s{(]|\\left)*[0-9]+(?:[\s)}]|\\right)*(?:\^|\*\*|!)"
+    ),  # a tower of powers
     re.compile(r"\^[\s{(]*-?[0-9]{5}"),
-    re.compile(r"[0-9]{4}\s*!|!\s*!|\^\s*\{?[0-9]*\}?\s*\)\s*!"),
+    re.compile(r"[0-9]{4}\s*!|!(?:[\s)}]|\\right)*!|\^\s*\{?[0-9]*\}?\s*\)\s*!"),
     re.compile(r"\\d?binom\s*\{\s*[0-9]{5}"),
 ]
 _NUMBERS = re.compile(r"[0-9.]+(?:[eE][+-]?[0-9]+)?")
 _NAMED_NUMBER = re.compile(r"(?<![A-Za-z])[+-]?(?:nan|inf|infinity)(?![A-Za-z])", re.IGNORECASE)
-_WORDS = re.compile(r"(?:\\text\s*\{([^{}]*)\}|([A-Za-z][A-Za-z' -]{2,}))")
+_WORDS = re.compile(r"\\text\s*\{([^{}]*)\}|((?=.*[A-Za-z]{3})[A-Za-z](?:[A-Za-z ]|['-](?=[A-Za-z]))+)")
+_IN_TEXT = re.compile(r"\\text\s*\{\s*(?:(-?[0-9][0-9.,/]*)|\(?([A-Za-z])\)?)\s*\}")  # a number, a letter
+_IN_BRACES = re.compile(r"\{([^{}]*)\}")
+_BASE = re.compile(r"(-?[0-9]+)\s*_\{\s*\(?([0-9]{1,2})\)?\s*\}")
 _TEXT = re.compile(r"\\text\s*\{[^{}]*\}")
 _COMMAND = re.compile(r"\\(?:[A-Za-z]+|.)", re.DOTALL)
 _PROSE = re.compile(r"[A-Za-z]{4}")
+_AND = r"\\text\s*\{\s*(?:and|or)\s*\}|(?<![A-Za-z\\])(?:and|or)(?![A-Za-z])"
 _TOKEN = re.compile(
     r"(?P<open>\\\{|[({\[]|\\begin(?![A-Za-z])|\\[lb]?floor|\\lceil)|(?P<close>\\\}|[)}\]]|\\end(?![A-Za-z])|\\rfloor|\\rceil)"
     r"|(?P<relation>=|\\(?:ne|le|ge|approx|equiv|in|sim|to|Rightarrow|implies)(?![A-Za-z])|[<>])"
-    r"|(?P<union>\\cup(?![A-Za-z]))|(?P<comma>[,;]|\\text\s*\{\s*(?:and|or)\s*\}|(?<![A-Za-z\\])(?:and|or)(?![A-Za-z]))"
+    rf"|(?P<union>\\cup(?![A-Za-z]))|(?P<comma>[,;]\s*(?:{_AND})?|{_AND})"
     r"|\\(?:[A-Za-z]+|.)",
     re.DOTALL,
 )
@@ -63,8 +75,9 @@ _DECIMAL = r"(?:[0-9]+|[1-9][0-9]{0,2}(?:,[0-9]{3})+)?(?:\.[0-9]+)?"
 _NUMBER = re.compile(rf"(-?)\s*(?=[0-9.])({_DECIMAL}(?:[eE][+-]?[0-9]+)?)")
 _TEN = r"\s*(?:\\times|\\cdot|\*)\s*10\s*\^\s*(?:\{\s*(-?[0-9]{1,3})\s*\}|([0-9]))"
 _SCIENTIFIC = re.compile(rf"(-?)\s*(?=[0-9.])({_DECIMAL}){_TEN}")
-_FRACTION = re.compile(r"(-?)\s*(?:([0-9]+)\s*)?\\frac\s*\{\s*(-?)\s*([0-9]+)\s*\}\s*\{\s*([0-9]+)\s*\}")
-_QUOTIENT = re.compile(r"(-?)\s*(?:([0-9]+)\s+)?()([0-9]+)\s*/\s*([0-9]+)")
+_FRACTION = re.compile(r"(-?)\s*(?:([0-9]+)\s*)?\\frac\s*\{\s*(-?)\s*([0-9]+)\s*\}\s*\{\s*(-?)\s*([0-9]+)\s*\}")
+_QUOTIENT = re.compile(r"(-?)\s*(?:([0-9]+)\s+)?()([0-9]+)\s*/\s*()([0-9]+)")
+_REPEATING = re.compile(r"(-?)\s*([0-9]*)\.([0-9]*)\\(?:overline|bar|dot)\s*\{?\s*([0-9]+)\s*\}?")
 _CURRENCY = re.compile(r"(-?)\s*(\\?\$|€|£)\s*(?=[0-9.\\-])")
 _POWER = r"(?:\s*\^\s*\{?\s*[0-9]\s*\}?)?"
 _UNIT = re.compile(
@@ -95,7 +108,7 @@ def _units() -> dict[str, str]:
         )
     }
     for unit, words in _OTHERS.items():
-        names |= {word + s: unit for word in (unit, *words.split()) for s in ("", "s" * (len(word) > 2))}
+        names |= {word + s: unit for word in (unit, *words.split()) for s in ("", "s" * (len(word) > 1))}
     return names
 
 
@@ -150,11 +163,15 @@ def number(latex: str) -> Number | None:
             raise MalformedAnswer("number", f"an exponent beyond {MAX_EXPONENT}")
         value, written = Fraction(digits.replace(",", "")) * Fraction(10) ** exponent, True
     elif match := _FRACTION.fullmatch(latex) or _QUOTIENT.fullmatch(latex):
-        sign, whole, inner_sign, top, bottom = match.groups()
-        if not int(bottom) or (whole and inner_sign):
+        sign, whole, top_sign, top, bottom_sign, bottom = match.groups()
+        if not int(bottom) or (whole and top_sign + bottom_sign):
             raise MalformedAnswer("number", f"{latex[:40]!r} is no number")
-        value = int(whole or 0) + Fraction(int(inner_sign + top), int(bottom))
+        value = int(whole or 0) + Fraction(int(top_sign + top), int(bottom_sign + bottom))
         written = value.denominator > 1
+    elif match := _REPEATING.fullmatch(latex):
+        sign, whole, once, again = match.groups()
+        value = Fraction(int(whole + once + again) - int(whole + once or 0), 10 ** len(once + again) - 10 ** len(once))
+        written = True
     else:
         return None
     if sign and not value:
@@ -180,7 +197,7 @@ def commands(latex: str) -> set[str]:
 def unit_name(text: str) -> str:
     """One name for the spellings of a unit; what is not known is compared as it is written, but for a plural s."""
     plain = _COMMAND.sub(lambda command: "" if command[0] == r"\text" else command[0], text)
-    plain = re.sub(r"[{}\s]", "", plain).replace("°", r"^\circ")
+    plain = re.sub(r"[{}\s]", "", plain).rstrip(".").replace("°", r"^\circ")
     if square := re.match(r"(square|sq\.?|cubic)", plain):
         plain = plain[square.end() :] + ("^3" if square[0] == "cubic" else "^2")
     name, _, power = plain.partition("^") if not plain.startswith("^") else (plain, "", "")
@@ -202,7 +219,8 @@ def _affordable(text: str) -> None:
 
 
 def _undressed(text: str) -> str:
-    """Without dollars around, a full stop, and what only lays out."""
+    """Without dollars and stars around, a full stop, and what only lays out."""
+    text = text.strip("*" + string.whitespace)
     for opening, closing in (("$$", "$$"), ("$", "$"), (r"\(", r"\)"), (r"\[", r"\]")):
         if text.startswith(opening) and text.endswith(closing) and len(text) > len(opening + closing):
             text = text[len(opening) : -len(closing)]
@@ -210,6 +228,8 @@ def _undressed(text: str) -> str:
     for spelling, same in _SAME:
         text = spelling.sub(same, text)
     text = " ".join(text.split()).removesuffix(".").rstrip()
+    if dressed := _IN_TEXT.fullmatch(text) or _IN_BRACES.fullmatch(text):
+        text = "".join(filter(None, dressed.groups()))
     return not_empty(text)
 
 
@@ -235,9 +255,20 @@ def _structure(text: str) -> Answer:
         return Answer("relation", tuple(sides), tuple(sign[0] for sign in relations))
     if unions := [sign for sign in signs if sign.lastgroup == "union"]:
         members = [_member(part) for part in _between(text, unions)]
+        starts = [_start(member) for member in members]
+        if None not in starts:
+            members = [member for _, member in sorted(zip(starts, members, strict=True), key=itemgetter(0))]
         items = tuple(item for member in members for item in member.items)
         return Answer("union", items, tuple(f"{m.form}{''.join(m.marks)}{len(m.items)}" for m in members))
     return _members("list", _between(text, signs)) if signs else _member(text)
+
+
+def _start(member: Answer) -> Fraction | float | None:
+    """Where an interval begins, so that the order in a union is free; None where that is no number."""
+    first = member.items[0]
+    if first.lstrip("+-").strip() == r"\infty":
+        return -math.inf if first.startswith("-") else math.inf
+    return found.value if (found := number(first)) else None
 
 
 def _measured(text: str) -> Answer | None:
@@ -284,9 +315,13 @@ def _readable(parts: list[str]) -> None:
 def _without_unit(text: str) -> tuple[str, str]:
     if currency := _CURRENCY.match(text):
         return currency[1] + text[currency.end() :], unit_name(currency[2])
+    if based := _BASE.fullmatch(text):
+        return based[1], f"base {based[2]}"
     if not (unit := _UNIT.search(text)) or not (value := text[: unit.start()].rstrip()):
         return text, ""
-    is_unit = unit[1][0] in "\\^%" or (number(value) and (_known(unit[1]) or len(unit[1]) > 2))  # else variables
+    is_unit = unit[1][0] in "\\^%" or (
+        number(value) and (_known(unit[1]) or len(unit[1].partition("^")[0].rstrip()) > 2)
+    )  # else variables
     return (value, unit_name(unit[1])) if is_unit else (text, "")
 
 

@@ -12,7 +12,6 @@ from oncurve.truths import AnswersTruth
 from oncurve.types import Rollout, Score, Task
 
 VERIFIER = "short_answer/1"
-MAX_DISTANCE = 0.5  # tau of the paper: from here on an answer is another one and no misreading
 SHOWN_CHARACTERS = 500
 
 
@@ -32,11 +31,11 @@ def grade(truth: AnswersTruth, text: str, rules: ShortAnswerRules) -> Score:
         said = encodable(not_empty(text))
     except MalformedAnswer as fault:
         return invalid(fault, rules.floor, VERIFIER)
-    best, nearest = max((anls(said, answer), answer) for answer in truth.answers)
-    correct = best >= rules.threshold
+    best, nearest = max((anls(said, answer, rules.threshold), answer) for answer in truth.answers)
+    correct = best > 0
     return Score(
         status="scored",
-        value=best if correct else 0.0,
+        value=best,
         correct=correct,
         parts={"format": 1.0, "anls": best},
         extracted=said[:SHOWN_CHARACTERS],
@@ -45,14 +44,9 @@ def grade(truth: AnswersTruth, text: str, rules: ShortAnswerRules) -> Score:
     )
 
 
-def anls(said: str, truth: str) -> float:
-    """`1 - d` where the edit distance over the longer length, `d`, is below 0.5, otherwise 0; both normalised first."""
-    said, truth = normalised(said), normalised(truth)
-    longer = max(len(said), len(truth))
-    if longer >= 2 * min(len(said), len(truth)):  # then d is 0.5 at least, and need not be computed
-        return float(said == truth)
-    distance = Levenshtein.distance(said, truth) / longer
-    return 1 - distance if distance < MAX_DISTANCE else 0.0
+def anls(said: str, truth: str, threshold: float = 0.5) -> float:
+    """1 less the edit distance over the longer length, both normalised first; 0 where that is below `threshold`."""
+    return Levenshtein.normalized_similarity(normalised(said), normalised(truth), score_cutoff=threshold)
 
 
 def normalised(text: str) -> str:

@@ -125,7 +125,8 @@ class Verifier:
         """
         if len(results) > 1 and not all(same_rows(results[0]["rows"], result["rows"]) for result in results):
             return
-        derived = [path for seed in range(NUM_SEEDS) if (path := source.derive(seed))]
+        if not (derived := [path for seed in range(NUM_SEEDS) if (path := source.derive(seed))]):
+            return
         try:
             found = self._results(source, derived, sql, NUM_SEEDS * rules.timeout_s)
         except MalformedAnswer:

@@ -82,13 +82,14 @@ def perturb(engine, run: Run, seed: int) -> None:
             if i >= MAX_SHUFFLED:
                 continue
             joins.append(
-                f"JOIN (SELECT {value} AS v, {_rank(f'{seed}/{i}')} AS n FROM {source}) AS p{i} ON p{i}.n = k.n"
+                f"JOIN (SELECT {value} AS v, {_rank(f'{seed}/{i}')} AS n FROM {source}) AS p{i} ON p{i}.n = k.oncurve_n"
             )
             values[name] = f"p{i}.v"
         listed = ", ".join(f"{value} AS {quoted(name)}" for name, value in values.items())
         ((count,),) = run(f"SELECT count(*) FROM {quoted(table.name)}")
-        kept = f"(SELECT t.*, t.oncurve_n AS n, {_rank(f'{seed}/rows')} AS r FROM {source}) AS k"
-        engine.replace(run, table, f"SELECT {listed} FROM {kept} {' '.join(joins)} WHERE k.r > {(count + 2) // 4}")
+        kept = f"(SELECT t.*, {_rank(f'{seed}/rows')} AS oncurve_r FROM {source}) AS k"
+        least = (count + 2) // 4
+        engine.replace(run, table, f"SELECT {listed} FROM {kept} {' '.join(joins)} WHERE k.oncurve_r > {least}")
     for _ in links:
         for child, columns, parent, parents in links:
             same = " AND ".join(f"p.{quoted(p)} = c.{quoted(c)}" for c, p in zip(columns, parents, strict=True))

@@ -1,6 +1,7 @@
 """Tasks of every kind from JSONL: one object a line with `kind`, `prompt`, `truth`, and where needed `images`, `options`."""
 
 import json
+import math
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
@@ -73,12 +74,29 @@ def read_lines(path: Path, text: str) -> Iterator[tuple[str, dict[str, Any]]]:
             continue
         place = f"{path}:{number}"
         try:
-            row = json.loads(line)
+            row = json.loads(line, object_pairs_hook=_no_key_twice, parse_constant=_no_constant, parse_float=_finite)
         except (ValueError, RecursionError) as error:
             raise DataError(f"{place}: not JSON: {error}") from None
         if not isinstance(row, dict):
             raise DataError(f"{place}: an object is needed, not {json.dumps(row)[:60]}")
         yield place, row
+
+
+def _no_key_twice(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    if len(found := dict(pairs)) < len(pairs):
+        twice = next(key for i, (key, _) in enumerate(pairs) if key in dict(pairs[:i]))
+        raise ValueError(f"the key {twice!r} stands in an object twice")
+    return found
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is no number of JSON")
+
+
+def _finite(digits: str) -> float:
+    if not math.isfinite(value := float(digits)):
+        raise ValueError(f"{digits[:40]} is too large")
+    return value
 
 
 def _messages(question: Question, images: tuple[TaskImage, ...]) -> tuple[Message, ...]:
