@@ -4,11 +4,11 @@
     python bench/groups.py --seeds 1 --arms fixed,adaptive
 
 Short runs of `recipes/cat_and_dog.toml` from the built-in model over 320 scenes (three passes), at a constant rate. Held-out
-mean IoU (200 scenes, greedy) is compared after as many answers as the shorter of an arm and its baseline has sampled, seed by
-seed. Two rewards: `binary` pays 1 for an IoU of at least 0.75 and 0 below, so that half of the first groups are all wrong;
-`graded` pays the squared IoU, so that nearly every group has a signal. `conformal` is trl-cgrpo's rule
-(bench/conformal.py). Writes docs/results/groups.json and
-docs/img/groups.png. Finished runs are kept as lines of runs/bench-groups/finished.jsonl: stop it and start it again.
+mean IoU (200 scenes, greedy) is compared after as many answers as the shorter of an arm and its baseline has sampled, and as
+its mean along the way, seed by seed. Two rewards: `binary` pays 1 for an IoU of at least 0.75 and 0 below, so that half of the
+first groups are all wrong; `graded` pays the squared IoU, so that nearly every group has a signal. `conformal` is trl-cgrpo's
+rule (bench/conformal.py). Writes docs/results/groups.json and docs/img/groups.png. Finished runs are kept as lines of
+runs/bench-groups/finished.jsonl: stop it and start it again.
 """
 
 from arms import HERE, parser, study

@@ -54,12 +54,13 @@ def test_the_study_of_groups_goes_on_where_it_was_stopped(tmp_path):
 
 def test_intervals_and_budgets_by_hand():
     sys.path.insert(0, "bench")
-    from arms import at_budget, interval
+    from arms import along, at_budget, interval
 
     assert interval([1.0, 2.0, 3.0]) == {"mean": 2.0, "plus_minus": pytest.approx(4.3027 / 3**0.5, rel=1e-4)}
     assert interval([1.0]) == {"mean": 1.0}
     curve = [{"answers": 0, "v": 0.5}, {"answers": 100, "v": 0.7}, {"answers": 300, "v": 0.9}]
     assert at_budget(curve, 200, "v") == pytest.approx(0.8)
+    assert along(curve, 200, "v") == pytest.approx((0.6 * 100 + 0.75 * 100) / 200)
 
 
 def test_the_conformal_rule_by_hand(text_task, rollout):
