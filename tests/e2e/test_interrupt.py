@@ -25,9 +25,10 @@ import time
 from pathlib import Path
 here = Path(__file__).parent
 def score(task, text):
-    (here / "asked").touch()
-    while not (here / "go").exists():
-        time.sleep(0.01)
+    if "</box>" not in text:  # a canary is no sampled answer, and the untrained model closes no box
+        (here / "asked").touch()
+        while not (here / "go").exists():
+            time.sleep(0.01)
     return sum(map(ord, text)) % 7 / 7
 """
 CTRL_C = "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
