@@ -24,8 +24,11 @@ REWARD = """
 import time
 from pathlib import Path
 here = Path(__file__).parent
+before = set()
 def score(task, text):
-    if "</box>" not in text:  # a canary is no sampled answer, and the untrained model closes no box
+    if not (here / "small" / "probes" / "step-000000.json").exists():
+        before.add(text)  # of canaries, which come back at every step, and of the first evaluation
+    elif text not in before:
         (here / "asked").touch()
         while not (here / "go").exists():
             time.sleep(0.01)
