@@ -24,10 +24,14 @@ REWARD = """
 import time
 from pathlib import Path
 here = Path(__file__).parent
+before = set()
 def score(task, text):
-    (here / "asked").touch()
-    while not (here / "go").exists():
-        time.sleep(0.01)
+    if not (here / "small" / "probes" / "step-000000.json").exists():
+        before.add(text)  # of canaries, which come back at every step, and of the first evaluation
+    elif text not in before:
+        (here / "asked").touch()
+        while not (here / "go").exists():
+            time.sleep(0.01)
     return sum(map(ord, text)) % 7 / 7
 """
 CTRL_C = "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
