@@ -12,12 +12,13 @@ from memory import peak_bytes, present_bytes
 from torch.nn import functional
 from transformers import set_seed
 
+from oncurve.batches import make_batches
 from oncurve.config.schema import GrpoObjective, KlConfig, SamplingConfig, TrainConfig
 from oncurve.groups.assemble import Member, assemble
 from oncurve.policy.families import Family
 from oncurve.policy.policy import Policy
 from oncurve.rollout.local import LocalSampler
-from oncurve.train import Clock, make_batches
+from oncurve.train import Clock
 from oncurve.truths import BoxTruth
 from oncurve.types import Message, Request, Score, Task, TaskImage
 from oncurve.update import Updater

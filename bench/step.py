@@ -25,6 +25,7 @@ from rich.console import Console
 from rich.table import Table
 from side_oncurve import Grader
 
+from oncurve.batches import answer_records, make_batches
 from oncurve.config.loader import load
 from oncurve.config.schema import SamplingConfig, TrainConfig
 from oncurve.groups.assemble import Member, assemble
@@ -37,7 +38,7 @@ from oncurve.rewards.grader import LocalGrader
 from oncurve.rollout.local import LocalSampler
 from oncurve.tasks.scenes import draw_scene, make_scene
 from oncurve.tasks.sets import load_tasks
-from oncurve.train import Clock, answer_records, make_batches
+from oncurve.train import Clock
 from oncurve.truths import BoxTruth
 from oncurve.types import Kind, Message, Task, TaskImage
 from oncurve.update import Updater

@@ -15,7 +15,7 @@ BASE = {
     "config": {"errors"},
     "geometry": {"truths", "parsing", "errors"},
 }
-COMPOSERS = {"train", "sft", "evaluate", "check", "cluster"}  # any stage, but not the command line
+COMPOSERS = {"train", "batches", "sft", "evaluate", "check", "cluster"}  # any stage, but not the command line
 EDGES = {
     "monitor": {"record", "groups"},
     "view": {"record"},
