@@ -302,9 +302,8 @@ def _show_paired(console, args: argparse.Namespace, found) -> None:
         )
     console.print(table)
     for label, changed in (("gained", found.gained), ("lost", found.lost)):
-        say(
-            f"\n{label:<10}{len(changed)} task{'s' * (len(changed) != 1)} that {'B' if label == 'gained' else 'A'} alone got right"
-        )
+        tasks, who = "task" if len(changed) == 1 else "tasks", "B" if label == "gained" else "A"
+        say(f"\n{label:<10}{len(changed)} {tasks} that {who} alone got right")
         for one in changed[:SHOWN_CHANGED]:
             say(f"  {one.a.task.id}: {_short(one.a.task.messages[-1].text)}")
             say(f"    A  {_short(one.a.rollout.text)}\n    B  {_short(one.b.rollout.text)}", "dim")
