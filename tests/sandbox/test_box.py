@@ -262,6 +262,7 @@ def test_system_calls(run, number, error):
 
 def test_nothing_stays_behind(bubblewrap):
     Sandbox().open(ECHO).close()  # the thread that starts children, and what is opened once
+    gc.collect()  # children of other tests' objects
     before = traces()
     escape = "import os, time\nfor _ in range(3):\n os.fork()\n os.setsid() if os.getpid() != 1 else 0\ntime.sleep(60)"
     for code in ("pass", escape, "import os; os._exit(0)", "import ctypes; ctypes.string_at(0)"):
@@ -272,7 +273,7 @@ def test_nothing_stays_behind(bubblewrap):
     forgotten = Sandbox().open(FOREVER)
     del forgotten
     gc.collect()
-    assert traces() == before
+    assert all(now <= then for now, then in zip(traces(), before, strict=True))
 
 
 def test_a_child_outlives_the_thread_that_opened_it(bubblewrap):
