@@ -295,15 +295,16 @@ HOSTILE = {
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_stopped_test_fails_and_the_next_answer_is_graded(grade, name):
+    before = boxes_of_this_process()  # other tests' verifiers may keep warm ones
     score = grade(HOSTILE[name], timeout_s=0.6)
     assert (score.status, score.value, score.correct) == ("scored", 0.0, False)
     assert grade(RIGHT).correct is True
-    assert not children_of_this_process()
+    assert boxes_of_this_process() <= before
 
 
-def children_of_this_process() -> list[str]:
-    found = subprocess.run(["ps", "-o", "stat=,args=", "--ppid", str(os.getpid())], capture_output=True, text=True)
-    return [line for line in found.stdout.splitlines() if "bwrap" in line]
+def boxes_of_this_process() -> set[str]:
+    found = subprocess.run(["ps", "-o", "pid=,args=", "--ppid", str(os.getpid())], capture_output=True, text=True)
+    return {line for line in found.stdout.splitlines() if "bwrap" in line}
 
 
 @pytest.mark.parametrize(
