@@ -22,7 +22,7 @@ from oncurve.record.reader import RunReader
 
 HERE = Path(__file__).parents[1]
 COMMON = {
-    "num_steps": 60,
+    "num_steps": 40,
     "data.num_scenes": 320,
     "sampling.prompts_per_step": 16,
     "sampling.answers_per_prompt": 8,

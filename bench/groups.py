@@ -16,7 +16,6 @@ from arms import HERE, parser, study
 BINARY = {"reward": {"type": "grounding", "threshold": 0.75, "power": 1.0}}
 GRADED = {"reward": {"type": "grounding", "power": 2.0}}
 ADAPTIVE = {"groups.size": {"type": "adaptive", "min": 4, "max": 16}}
-BY_GROUP = {"objective.reduction": "group_mean"}
 BAND = [0.1, 0.9]
 
 
@@ -27,7 +26,6 @@ def no_signal(**policy: object) -> dict[str, object]:
 ARMS = {
     "fixed": BINARY,
     "adaptive": BINARY | ADAPTIVE,
-    "adaptive_by_group": BINARY | ADAPTIVE | BY_GROUP,
     "conformal": BINARY | {"program": "bench/conformal.py"},
     "skip": BINARY | no_signal(type="skip"),
     "resample": BINARY | no_signal(type="resample", max_rounds=3),
@@ -37,17 +35,14 @@ ARMS = {
     "ladder": BINARY | {"sampling.temperatures": [0.7, 0.9, 1.1, 1.3]},
     "easy_first": BINARY | {"curriculum": {"order": "easy_first"}},
     "band": BINARY | {"curriculum": {"band": BAND}},
-    "adaptive_resample": BINARY | ADAPTIVE | no_signal(type="resample", max_rounds=2),
     "fixed_graded": GRADED,
     "adaptive_graded": GRADED | ADAPTIVE,
-    "ladder_graded": GRADED | {"sampling.temperatures": [0.7, 0.9, 1.1, 1.3]},
-    "easy_first_graded": GRADED | {"curriculum": {"order": "easy_first"}},
 }
 PANELS = {
-    "size of groups": ["fixed", "adaptive", "adaptive_by_group", "adaptive_resample", "conformal"],
+    "size of groups": ["fixed", "adaptive", "conformal"],
     "groups without signal": ["fixed", "skip", "resample", "hotter", "reassign", "supervise"],
     "temperatures and order": ["fixed", "ladder", "easy_first", "band"],
-    "graded reward": ["fixed_graded", "adaptive_graded", "ladder_graded", "easy_first_graded"],
+    "graded reward": ["fixed_graded", "adaptive_graded"],
 }
 
 if __name__ == "__main__":
