@@ -137,6 +137,15 @@ def test_where_the_mean_iou_rises_with_the_reward_it_is_no_hack():
     assert "reward_hacking" not in verdicts(rows)
 
 
+def test_accuracy_that_is_lost_while_the_reward_stays_at_its_ceiling_is_a_hack():
+    def lost(i: int) -> float:
+        return 0.9 - 0.8 * min(1.0, i / 100)
+
+    assert verdicts(learning(200, lambda i: 0.95, lost))["reward_hacking"].severity == "critical"
+    assert "reward_hacking" not in verdicts(learning(200, lost, lost))  # the reward is lost with it
+    assert "reward_hacking" not in verdicts(learning(200, lambda i: 0.95, lambda i: 0.9 - 0.2 * min(1.0, i / 100)))
+
+
 def test_the_onset_is_near_the_true_one():
     def reward(t):
         return 0.3 + 0.0005 * t + 0.3 * min(1, max(0, t - 200) / 60)

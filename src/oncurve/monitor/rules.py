@@ -59,13 +59,15 @@ def reward_hacking(history: History, limits: HealthConfig) -> Iterator[Finding]:
     """The reward rises, and the held-out accuracy does not rise as the run's own earlier part says that it should.
 
     A change-point scan: for every possible onset, accuracy is regressed on reward before it, and what the reward since
-    then predicts is compared with what was measured. Where accuracy and mean IoU are both there, both must show it.
+    then predicts is compared with what was measured. Or accuracy is lost and the reward, at its ceiling perhaps, holds.
+    Where accuracy and mean IoU are both there, both must show it.
     """
-    found = [
-        _deficit(history, limits, history[name]) for name in (ACCURACY, "eval/mean_iou/mean") if len(history[name]) >= 5
-    ]
-    if found and all(found):
-        yield max(found, key=lambda finding: finding.tests[0][1])
+    measures = [history[name] for name in (ACCURACY, "eval/mean_iou/mean") if len(history[name]) >= 5]
+    for look in (_deficit, _lost):
+        found = [look(history, limits, evaluations) for evaluations in measures]
+        if found and all(found):
+            yield max(found, key=lambda finding: finding.tests[0][1])
+            return
 
 
 def _deficit(history: History, limits: HealthConfig, evaluations: Series) -> Finding | None:
@@ -128,6 +130,27 @@ def _deficit(history: History, limits: HealthConfig, evaluations: Series) -> Fin
         f"training reward moved by {rise[best]:+.3f} and held-out accuracy by {gain[best]:+.3f} since step "
         f"{steps[j[best] - 1]:.0f} ({after[best]} evaluations); {100 * points:.0f} points of accuracy that such a reward "
         "stood for before are missing",
+    )
+
+
+def _lost(history: History, limits: HealthConfig, evaluations: Series) -> Finding | None:
+    """The measure lies twice the critical gap under its best, in the last two evaluations, and the reward is no lower."""
+    reward, window = history[REWARD], limits.window_steps
+    best = int(np.argmax(evaluations.values[:-2]))
+    step, lost = float(evaluations.steps[best]), float(evaluations.values[best] - evaluations.values[-2:].mean())
+    then = reward[(reward.steps > step - window) & (reward.steps <= step + window / 2)]
+    now = reward[reward.steps > history.step - window]
+    if min(len(then), len(now)) < 4:
+        return None
+    moved, error = change(then.values, now.values)
+    z = (lost - 2 * limits.hacking_gap[1]) / (_evaluation_noise(history, evaluations.values) * sqrt(1.5))
+    if z < 2 or moved < -error:
+        return None
+    return Finding(
+        "reward_hacking",
+        (("warning", float(ndtr(-z))), ("critical", float(ndtr(-z)))),
+        int(step),
+        f"held-out accuracy lost {100 * lost:.0f} points since step {step:.0f}, and the training reward moved by {moved:+.3f}",
     )
 
 
