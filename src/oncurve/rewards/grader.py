@@ -11,8 +11,6 @@ from oncurve.rewards.kinds import rules_for
 from oncurve.rewards.scores import failed
 from oncurve.types import Rollout, Score, Task
 
-NUM_ATTEMPTS = 2  # a fault of the verifier may be the machine's, and gone the next time
-
 
 class LocalGrader:
     """Grades on this machine. Verifiers that start processes of their own answer several at a time.
@@ -24,7 +22,7 @@ class LocalGrader:
 
     def __init__(self, rules: RewardConfig, *, allow_unsafe: bool = False):
         self.latencies_ms: list[float] = []
-        self._rules = rules
+        self._rules, self._of_a_kind = rules, isinstance(rules, KindRules)
         self._verifier = open_verifier(rules, allow_unsafe=allow_unsafe)
         num_threads = getattr(self._verifier, "num_threads", 1)
         self._threads = ThreadPoolExecutor(num_threads) if num_threads > 1 else None  # a sandbox ends with its thread
@@ -54,18 +52,19 @@ class LocalGrader:
 
     def _timed(self, pair: tuple[Task, Rollout]) -> tuple[Score, float]:
         begin = time.perf_counter()
-        task, rollout = pair
-        rules = self._rules_of(task)
-        for _ in range(NUM_ATTEMPTS):
-            try:
-                score = self._verifier.grade(task, rollout, rules)
-            except OncurveError:  # the user's to mend: a task that the rules don't fit
-                raise
-            except Exception as error:  # whatever else a verifier raises is its own fault, not the answer's
-                score = failed(error, self._verifier.version)
-            if score.status != "error":
-                break
+        score = self._attempt(*pair)
+        if score.status == "error":  # the fault may be the machine's, and gone the next time
+            score = self._attempt(*pair)
         return score, 1000 * (time.perf_counter() - begin)
 
+    def _attempt(self, task: Task, rollout: Rollout) -> Score:
+        rules = self._rules_of(task)
+        try:
+            return self._verifier.grade(task, rollout, rules)
+        except OncurveError:  # the user's to mend: a task that the rules don't fit
+            raise
+        except Exception as error:  # whatever else a verifier raises is its own fault, not the answer's
+            return failed(error, self._verifier.version)
+
     def _rules_of(self, task: Task) -> RewardConfig:
-        return rules_for(task, self._rules) if isinstance(self._rules, KindRules) else self._rules
+        return rules_for(task, self._rules) if self._of_a_kind else self._rules
