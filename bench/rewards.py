@@ -4,7 +4,8 @@
     python bench/rewards.py --json       one JSON document
 
 Answers of a kind are right, wrong and malformed ones in turn (grounding has the malformed ones apart). Kinds that start no
-process are graded on one thread, the others on as many as the machine has cores. `code` counts answers, each in a box of its own, and their test executions.
+process are graded on one thread, the others on as many as the machine has cores. `code` counts answers, each in a box of its
+own, and their test executions.
 Every figure is the best of several rounds: other work on the machine can only make a round slower.
 """
 
