@@ -1,6 +1,7 @@
 """How to put a reward together: format and similarity in several weights, gated against added, IoU against its variants.
 
-    python bench/reward_mix.py                    # all arms, five seeds; about an hour on two cores
+    python bench/reward_mix.py                                # all arms, five seeds, 40 steps; about an hour on two cores
+    python bench/reward_mix.py --steps 20 --seeds 3           # what docs/results/reward_mix.json holds; about ten minutes
 
 Runs as in `bench/groups.py` but for the reward. The held-out measures are the same for all: mean IoU, Acc@0.75 and valid format
 of greedy answers. Writes docs/results/reward_mix.json and docs/img/reward_mix.png. Finished runs are kept as lines of
