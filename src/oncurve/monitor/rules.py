@@ -142,9 +142,9 @@ def _lost(history: History, limits: HealthConfig, evaluations: Series) -> Findin
     now = reward[reward.steps > history.step - window]
     if min(len(then), len(now)) < 4:
         return None
-    moved, error = change(then.values, now.values)
+    moved = float(now.values.mean() - then.values.mean())
     z = (lost - 2 * limits.hacking_gap[1]) / (_evaluation_noise(history, evaluations.values) * sqrt(1.5))
-    if z < 2 or moved < -error:
+    if z < 2 or now.values.mean() + 2 * now.values.std() < then.values.max():
         return None
     return Finding(
         "reward_hacking",
