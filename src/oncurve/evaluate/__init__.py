@@ -105,10 +105,8 @@ def evaluate(
     allow_unsafe: bool = False,
 ) -> Evaluation:
     """Answer the first `num_tasks` tasks greedily and grade them as `grade` does."""
-    asked, answers_T = [], []
-    for some, rollouts_T in _answered(policy, tasks, num_tasks, 1, 0.0, batch_size, max_new_tokens, 0):
-        asked += some
-        answers_T += rollouts_T
+    sampler = LocalSampler(policy, max_new_tokens=max_new_tokens, batch_size=batch_size)
+    asked, answers_T = _answered(sampler, tasks, num_tasks)
     rollouts = [rollout for (rollout,) in answers_T]
     scores = grade(list(zip(asked, rollouts, strict=True)), rules, allow_unsafe=allow_unsafe)
     return Evaluation(tuple(asked), tuple(rollouts), tuple(scores))
@@ -128,12 +126,8 @@ def evaluate_sampled(
     seed: int = 0,
 ) -> SampledEvaluation:
     """Answer the first `num_tasks` tasks `num_samples` times each and grade them as `grade` does."""
-    asked, answers_T = [], []
-    for some, rollouts_T in _answered(
-        policy, tasks, num_tasks, num_samples, temperature, batch_size, max_new_tokens, seed
-    ):
-        asked += some
-        answers_T += rollouts_T
+    sampler = LocalSampler(policy, max_new_tokens=max_new_tokens, batch_size=batch_size)
+    asked, answers_T = _answered(sampler, tasks, num_tasks, num_samples, temperature, seed)
     pairs = [(task, rollout) for task, some in zip(asked, answers_T, strict=True) for rollout in some]
     scores = iter(grade(pairs, rules, allow_unsafe=allow_unsafe))
     scores_T = tuple(tuple(next(scores) for _ in some) for some in answers_T)
@@ -141,21 +135,16 @@ def evaluate_sampled(
 
 
 def _answered(
-    policy,
-    tasks: TaskSet,
-    num_tasks: int,
-    num_samples: int,
-    temperature: float,
-    batch_size: int,
-    max_new_tokens: int,
-    seed: int,
-) -> Iterator[tuple[list[Task], list[tuple[Rollout, ...]]]]:
-    """Batches of tasks with their answers."""
-    sampler = LocalSampler(policy, max_new_tokens=max_new_tokens, batch_size=batch_size)
-    count, size = min(num_tasks, len(tasks)), max(1, batch_size // num_samples)
+    sampler: LocalSampler, tasks: TaskSet, num_tasks: int, num_samples: int = 1, temperature: float = 0.0, seed: int = 0
+) -> tuple[list[Task], list[tuple[Rollout, ...]]]:
+    """The first `num_tasks` tasks and the answers to each, sampled in batches of the sampler's size."""
+    count, size = min(num_tasks, len(tasks)), max(1, sampler.batch_size // num_samples)
+    asked, answers_T = [], []
     for begin in range(0, count, size):
         batch = [tasks[i] for i in range(begin, min(begin + size, count))]
-        yield batch, sampler.sample([Request(task, num_samples, temperature) for task in batch], step=0, seed=seed)
+        answers_T += sampler.sample([Request(task, num_samples, temperature) for task in batch], step=0, seed=seed)
+        asked += batch
+    return asked, answers_T
 
 
 def grade(
