@@ -151,19 +151,30 @@ def test_the_same_rules_are_graded_once(own, tmp_path):
 @settings(deadline=None, max_examples=50)
 @given(
     weights=st.lists(st.floats(-2, 2), min_size=1, max_size=4),
-    gates=st.lists(st.none() | st.floats(0, 1), min_size=4, max_size=4),
+    gates=st.lists(st.none() | st.floats(0, 2), min_size=4, max_size=4),
+    bonuses=st.lists(st.floats(0, 1), min_size=4, max_size=4),
+    clamps=st.lists(st.none() | st.just([0.2, 1.1]) | st.just([-2.0, -1.0]), min_size=4, max_size=4),
+    kept=st.lists(st.booleans(), min_size=4, max_size=4),
+    total=st.none() | st.just([-0.5, 0.5]),
     text=st.sampled_from([RIGHT, HALF, APART, "cat", ""]),
-    strict=st.booleans(),
 )
-def test_no_answer_gets_less_than_the_floor_and_parts_add_up(weights, gates, text, strict):
+def test_no_answer_gets_less_than_the_floor_and_parts_add_up(weights, gates, bonuses, clamps, kept, total, text):
     parts = [
-        {**IOU, "name": f"p{i}", "weight": weight, "gate": gates[i], "invalid": "invalid" if strict else "zero"}
+        {
+            "name": f"p{i}",
+            "rules": {"type": "grounding", "power": 1.0, "format_bonus": bonuses[i]},
+            "weight": weight,
+            "gate": gates[i],
+            "clamp": clamps[i],
+            "invalid": "zero" if kept[i] else "invalid",
+        }
         for i, weight in enumerate(weights)
     ]
-    made = rules(*parts)
+    made = rules(*parts, clamp=total)
     score = LocalGrader(made).grade([(TASK, text_answer(TASK, text))])[0]
     assert made.floor_of("grounding") <= score.value + 1e-12
-    assert score.value == pytest.approx(sum(score.parts.values()))
+    if total is None and score.status == "scored":
+        assert score.value == pytest.approx(sum(score.parts.values()))
 
 
 def test_every_task_by_the_rules_of_its_kind():

@@ -349,16 +349,24 @@ class RewardPart(Section):
             raise ValueError(f"part {self.name}: the range of {what} isn't known; give it a clamp, such as [0.0, 1.0]")
         return self
 
+    def clamped(self, value: float) -> float:
+        """`value` brought into `clamp`."""
+        return min(max(value, self.clamp[0]), self.clamp[1]) if self.clamp else value
+
     @property
     def bounds(self) -> tuple[float, float]:
-        """The least and the most that the part adds."""
-        low, high = self.clamp or ((0.0, 1.0) if self.take != "value" else self.rules.bounds)
-        if self.invalid == "zero":
-            low, high = min(low, 0.0), max(high, 0.0)
-        if self.clamp and self.take == "value" and isinstance(self.rules, KindRules):
-            known = self.rules.bounds
-            low, high = (min(max(at, self.clamp[0]), self.clamp[1]) for at in known)
-        return min(low * self.weight, high * self.weight), max(low * self.weight, high * self.weight)
+        """The least and the most that the part adds; a part whose answer is invalid or not graded counts 0, clamped."""
+        of_your_own = isinstance(self.rules, PythonRules)
+        if self.take in ("correct", "format"):
+            ends = [0.0, 1.0]
+        elif self.take == "value" and not of_your_own:
+            ends = [*self.rules.bounds]
+        else:
+            ends = [*self.clamp]
+        if self.invalid == "zero" or of_your_own:
+            ends.append(0.0)
+        added = [self.weight * self.clamped(end) for end in ends]
+        return min(added), max(added)
 
     def is_for(self, kind: str) -> bool:
         return self.kinds is None or kind in self.kinds
@@ -392,8 +400,10 @@ class ComposeRules(Section):
 
     def lowest(self, kind: str) -> float:
         """The least that a scored answer to a task of `kind` can get."""
-        low = sum(part.bounds[0] for part in self.parts if part.is_for(kind))
-        return max(low, self.clamp[0]) if self.clamp else low
+        parts = [part for part in self.parts if part.is_for(kind)]
+        gated = any(part.gate is not None for part in parts)  # a shut gate leaves the others 0
+        low = sum(min(part.bounds[0], 0.0) if gated and part.gate is None else part.bounds[0] for part in parts)
+        return min(max(low, self.clamp[0]), self.clamp[1]) if self.clamp else low
 
     def floor_of(self, kind: str) -> float:
         return self.lowest(kind) if self.floor is None else self.floor

@@ -1,6 +1,6 @@
 """Evaluation: held-out tasks answered, graded by the rules of their kind, and summed up. It never touches training."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
 from oncurve.config.rewards import KIND_RULES, ComposeRules, KindsRules, PythonRules, RewardConfig

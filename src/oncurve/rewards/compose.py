@@ -129,6 +129,4 @@ def part_value(part: RewardPart, score: Score) -> float:
     else:
         value = score.parts.get(part.take, 0.0)
     assert not isnan(value), part.name
-    if part.clamp:
-        value = min(max(value, part.clamp[0]), part.clamp[1])
-    return value
+    return part.clamped(value)
