@@ -75,7 +75,10 @@ def test_a_verifier_that_fails_on_a_truth_leaves_no_traceback(graded, monkeypatc
     ("row", "words"),
     [
         ({**RIGHT, "kind": "boxing"}, "rows.jsonl:2: kind: 'boxing' is unknown"),
-        ({**RIGHT, "anwser": ""}, "rows.jsonl:2: anwser: unknown key; allowed are kind, truth"),
+        (
+            {**RIGHT, "anwser": ""},
+            "rows.jsonl:2: anwser: unknown key; allowed are kind, truth, id, prompt, images, options, category, answer",
+        ),
         ({**RIGHT, "options": {"dialect": "yaml"}}, "rows.jsonl:2: options.dialect: "),
         ({**RIGHT, "options": {"powr": 1}}, "rows.jsonl:2: options.powr: no such option; allowed are"),
         ({**RIGHT, "truth": {"box": [0, 0, 0, 1]}}, "rows.jsonl:2: truth.box: "),

@@ -37,8 +37,7 @@ def run(args: argparse.Namespace) -> int:
     rows, pairs, faults = [], [], []
     for place, row in read_lines(args.file, sys.stdin.read() if str(args.file) == "-" else read_text(args.file)):
         try:
-            question = {key: value for key, value in row.items() if key not in ANSWER_KEYS}
-            task = task_of(parse_question(question | {"prompt": _prompt(row)}), place)
+            task = task_of(parse_question(row | {"prompt": _prompt(row)}, beside=ANSWER_KEYS), place)
             answer = _answer(row)
             grader.check([task])
         except (DataError, BrokenTruth) as error:

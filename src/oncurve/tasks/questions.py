@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
@@ -37,12 +37,13 @@ class Question(BaseModel):
     category: str = ""
 
 
-def parse_question(row: Mapping[str, Any]) -> Question:
-    """Raises `DataError` that says what is wrong with the row."""
+def parse_question(row: Mapping[str, Any], beside: Sequence[str] = ()) -> Question:
+    """The question in a row; `beside` are further keys that the row may have. Raises `DataError` that says what is wrong."""
     try:
-        return Question.model_validate(dict(row))
+        return Question.model_validate({key: value for key, value in row.items() if key not in beside})
     except ValidationError as error:
-        raise DataError("; ".join(_words(fault) for fault in error.errors(include_url=False))) from None
+        words = (_words(fault, [*Question.model_fields, *beside]) for fault in error.errors(include_url=False))
+        raise DataError("; ".join(words)) from None
 
 
 def task_of(question: Question, default_id: str, images: tuple[TaskImage, ...] = ()) -> Task:
@@ -142,10 +143,10 @@ def _is_size(size: Any) -> bool:
     return isinstance(size, list) and len(size) == 2 and all(type(side) is int and side > 0 for side in size)
 
 
-def _words(fault: Any) -> str:
+def _words(fault: Any, keys: Sequence[str]) -> str:
     where = ".".join(map(str, fault["loc"])) or "row"
     if fault["type"] == "extra_forbidden":
-        return f"{where}: unknown key; allowed are {', '.join(Question.model_fields)}"
+        return f"{where}: unknown key; allowed are {', '.join(keys)}"
     if fault["loc"] == ("kind",):
         return f"kind: {fault['input']!r} is unknown; allowed are {', '.join(FORMS)}"
     return f"{where}: {fault['msg'].removeprefix('Value error, ')}"
